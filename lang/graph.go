@@ -69,31 +69,31 @@ type Node struct {
 	Reads  []string
 	Writes []string
 
-	Text    *Text
-	Role    *RoleBlock
-	Gen     *Gen
-	Select  *Select
-	JSON    *JSONGen
-	Fork    *Fork
+	Text    *TextNode
+	Role    *RoleNode
+	Gen     *GenNode
+	Select  *SelectNode
+	JSON    *JSONNode
+	Fork    *ForkNode
 	Call    *CallNode
-	When    *When
-	Repeat  *Repeat
-	ForEach *ForEach
-	Let     *Let
-	Return  *Return
+	When    *WhenNode
+	Repeat  *RepeatNode
+	ForEach *ForEachNode
+	Let     *LetNode
+	Return  *ReturnNode
 }
 
-// Text appends a whole turn (Role is system, user, assistant or tool), or, with
+// TextNode appends a whole turn (Role is system, user, assistant or tool), or, with
 // Role empty, text to the open turn of an enclosing role block; outside of one
 // it is raw text with no chat template.
-type Text struct {
+type TextNode struct {
 	Role    string
 	Content Template
 }
 
-// RoleBlock is one turn whose content is made by several nodes: text, gen,
+// RoleNode is one turn whose content is made by several nodes: text, gen,
 // select and json inside it append to the same turn.
-type RoleBlock struct {
+type RoleNode struct {
 	Role string
 	Body []*Node
 }
@@ -113,9 +113,9 @@ type Sampling struct {
 	Seed *uint64
 }
 
-// Gen asks the model for text: in a new assistant turn, or in the open one of
+// GenNode asks the model for text: in a new assistant turn, or in the open one of
 // an enclosing role block.
-type Gen struct {
+type GenNode struct {
 	MaxTokens int // 0: what is left of the context
 	MinTokens int
 	Stop      []string
@@ -124,16 +124,16 @@ type Gen struct {
 	Sampling  Sampling
 }
 
-// Select sets its variable to one of some options, the one with the highest
+// SelectNode sets its variable to one of some options, the one with the highest
 // probability as a continuation of the context. Exactly one of Options and From
 // is set.
-type Select struct {
+type SelectNode struct {
 	Options []string
 	From    Expr // a list of strings
 }
 
-// JSONGen asks the model for a value of a schema.
-type JSONGen struct {
+// JSONNode asks the model for a value of a schema.
+type JSONNode struct {
 	Schema    json.RawMessage // JSON Schema, key order kept
 	GoType    string          // the Go type it was made from; for people
 	Type      Type            // of the variable, from Schema
@@ -151,11 +151,11 @@ type Policy struct {
 	N    int // quorum
 }
 
-// Fork runs branches from the same context at the same time. Its variable is
+// ForkNode runs branches from the same context at the same time. Its variable is
 // the list of what the branches yield, in the order of the items or arms. The
 // context after the fork is the context before it: only the list comes back.
 // Exactly one of Items, Over and Arms is set.
-type Fork struct {
+type ForkNode struct {
 	Items []string // static items
 	Over  Expr     // items at run time: a list
 	As    string   // variable of the item inside Body (Items, Over)
@@ -184,25 +184,25 @@ type CallNode struct {
 	Unsafe bool
 }
 
-// When runs Then if the condition holds, else Else. A variable set in both with
+// WhenNode runs Then if the condition holds, else Else. A variable set in both with
 // one type is known afterwards.
-type When struct {
+type WhenNode struct {
 	If   Expr
 	Then []*Node
 	Else []*Node
 }
 
-// Repeat runs Body until Until holds after it, at most Max times.
-type Repeat struct {
+// RepeatNode runs Body until Until holds after it, at most Max times.
+type RepeatNode struct {
 	Max   int
 	Until Expr   // may be empty: exactly Max times
 	Index string // variable of the round, from 0; may be empty
 	Body  []*Node
 }
 
-// ForEach runs Body once for each item of a list, in one context, one after the
+// ForEachNode runs Body once for each item of a list, in one context, one after the
 // other. Its variable is the list of what the rounds yield.
-type ForEach struct {
+type ForEachNode struct {
 	Over  Expr
 	As    string
 	Body  []*Node
@@ -210,14 +210,14 @@ type ForEach struct {
 	Elem  Type // Compile fills it
 }
 
-// Let sets its variable to the value of an expression.
-type Let struct {
+// LetNode sets its variable to the value of an expression.
+type LetNode struct {
 	Value Expr
 	Type  Type // Compile fills it
 }
 
-// Return ends the program with a value.
-type Return struct {
+// ReturnNode ends the program with a value.
+type ReturnNode struct {
 	Value Expr
 }
 

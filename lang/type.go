@@ -12,13 +12,13 @@ type TypeKind string
 
 // The kinds of types. Any is a value whose type is not known before the run.
 const (
-	Any    TypeKind = "any"
-	String TypeKind = "string"
-	Int    TypeKind = "int"
-	Float  TypeKind = "float"
-	Bool   TypeKind = "bool"
-	List   TypeKind = "list"
-	Object TypeKind = "object"
+	TypeAny    TypeKind = "any"
+	TypeString TypeKind = "string"
+	TypeInt    TypeKind = "int"
+	TypeFloat  TypeKind = "float"
+	TypeBool   TypeKind = "bool"
+	TypeList   TypeKind = "list"
+	TypeObject TypeKind = "object"
 )
 
 // Field is a field of an object type.
