@@ -1,0 +1,137 @@
+package grammar
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// VocabOptions is what [NewVocab] needs beside the tokens.
+type VocabOptions struct {
+	// EndTokens are the ids that mean "stop". Their mask bits are set where the
+	// text may end.
+	EndTokens []int32
+	// Encode is the tokenizer's canonical encoding of a text that stands in the
+	// middle of another: no special tokens, no added blank. The bytes of the
+	// returned tokens joined must be the text. Without it there is no
+	// jump-forward. It must be safe for concurrent use.
+	Encode func(text []byte) []int32
+}
+
+// Vocab is the token set of a tokenizer, with a trie over the token bytes. It
+// is immutable and shared by all grammars and goroutines.
+type Vocab struct {
+	tokens [][]byte
+	end    []int32
+	encode func([]byte) []int32
+	maxLen int // bytes of the longest token
+
+	// The trie in depth-first order: node i is reached by byte nodeByte[i] at
+	// depth nodeDepth[i] (1 for the first byte of a token); its subtree ends
+	// before nodeEnd[i].
+	nodeByte  []byte
+	nodeDepth []uint16
+	nodeEnd   []int32
+	nodeTok   []int32 // token that ends here, or -1
+	dup       map[int32][]int32
+
+	slices vocabSlices
+}
+
+// NewVocab builds a vocabulary. tokens[i] holds the decoded bytes of token i
+// (a leading blank as 0x20, a byte-fallback token as its one byte); a control
+// token is nil or empty and is never legal inside a grammar.
+func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
+	v := &Vocab{tokens: tokens, end: slices.Clone(opts.EndTokens), encode: opts.Encode, dup: map[int32][]int32{}}
+	if len(tokens) == 0 {
+		return nil, errors.New("grammar: empty vocabulary")
+	}
+	isEnd := map[int32]bool{}
+	for _, e := range v.end {
+		if e < 0 || int(e) >= len(tokens) {
+			return nil, fmt.Errorf("grammar: end token %d is outside the vocabulary of %d", e, len(tokens))
+		}
+		isEnd[e] = true
+	}
+	ids := make([]int32, 0, len(tokens))
+	total := 0
+	for i, t := range tokens {
+		if len(t) == 0 || isEnd[int32(i)] {
+			continue
+		}
+		if len(t) > 60000 {
+			return nil, fmt.Errorf("grammar: token %d has %d bytes", i, len(t))
+		}
+		ids = append(ids, int32(i))
+		v.maxLen = max(v.maxLen, len(t))
+		total += len(t)
+	}
+	slices.SortFunc(ids, func(a, b int32) int {
+		if c := bytes.Compare(tokens[a], tokens[b]); c != 0 {
+			return c
+		}
+		return cmp.Compare(a, b)
+	})
+	v.build(ids, total)
+	return v, nil
+}
+
+// build lays out the trie of the sorted token ids.
+func (v *Vocab) build(ids []int32, total int) {
+	hint := total/3 + 16
+	v.nodeByte = make([]byte, 0, hint)
+	v.nodeDepth = make([]uint16, 0, hint)
+	v.nodeEnd = make([]int32, 0, hint)
+	v.nodeTok = make([]int32, 0, hint)
+	path := make([]int32, 0, v.maxLen) // trie nodes of the previous token
+	var prev []byte
+	for _, id := range ids {
+		t := v.tokens[id]
+		common := 0
+		for common < len(t) && common < len(prev) && t[common] == prev[common] {
+			common++
+		}
+		for len(path) > common {
+			v.nodeEnd[path[len(path)-1]] = int32(len(v.nodeByte))
+			path = path[:len(path)-1]
+		}
+		for d := common; d < len(t); d++ {
+			path = append(path, int32(len(v.nodeByte)))
+			v.nodeByte = append(v.nodeByte, t[d])
+			v.nodeDepth = append(v.nodeDepth, uint16(d+1))
+			v.nodeEnd = append(v.nodeEnd, 0)
+			v.nodeTok = append(v.nodeTok, -1)
+		}
+		last := path[len(path)-1]
+		if first := v.nodeTok[last]; first >= 0 {
+			v.dup[first] = append(v.dup[first], id)
+		} else {
+			v.nodeTok[last] = id
+		}
+		prev = t
+	}
+	for _, n := range path {
+		v.nodeEnd[n] = int32(len(v.nodeByte))
+	}
+}
+
+// Size is the number of token ids.
+func (v *Vocab) Size() int { return len(v.tokens) }
+
+// Token returns the bytes of a token; they must not be changed.
+func (v *Vocab) Token(id int32) []byte {
+	if id < 0 || int(id) >= len(v.tokens) {
+		return nil
+	}
+	return v.tokens[id]
+}
+
+// MaskWords is the number of 64-bit words of a mask.
+func (v *Vocab) MaskWords() int { return (len(v.tokens) + 63) / 64 }
+
+// EndTokens are the ids that mean "stop".
+func (v *Vocab) EndTokens() []int32 { return v.end }
+
+type vocabSlices struct{}
