@@ -1,0 +1,185 @@
+package cache
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Check recounts everything that the cache keeps count of and returns what is
+// wrong. It walks the whole tree: for tests and for an idle engine. Nodes that
+// were flushed but are still pinned are reachable only by their handles, so
+// stale says which those are.
+func (c *Cache) Check(stale ...*Handle) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	tree := make([]int32, len(c.pool.tree))
+	holds := make([]int32, len(c.pool.hold)) // by nodes alone
+	nodes, leaves := 0, 0
+	var walk func(n *node)
+	walk = func(n *node) {
+		for first, kid := range n.kids {
+			nodes++
+			if kid.parent != n || kid.start != n.end() || len(kid.tokens) == 0 || kid.tokens[0] != first {
+				bad("node at %d: wrong parent, start or first token", kid.start)
+				continue
+			}
+			if want := pagesFor(kid.end()) - kid.start/PageTokens; len(kid.pages) != want {
+				bad("node [%d,%d): %d pages, want %d", kid.start, kid.end(), len(kid.pages), want)
+			}
+			if kid.locks > n.locks {
+				bad("node [%d,%d): %d pins under %d", kid.start, kid.end(), kid.locks, n.locks)
+			}
+			for _, id := range kid.pages {
+				tree[id]++
+				if kid.locks > 0 {
+					holds[id]++
+				}
+			}
+			leaf := len(kid.kids) == 0 && kid.locks == 0
+			if leaf {
+				leaves++
+			}
+			if leaf != (kid.heap >= 0) {
+				bad("node [%d,%d): in the leaf heap: %v, want %v", kid.start, kid.end(), kid.heap >= 0, leaf)
+			}
+			walk(kid)
+		}
+	}
+	roots := make(map[*node]bool)
+	for ns, r := range c.roots {
+		roots[r] = true
+		if r.ns != ns || r.stale {
+			bad("root of %v: stale or of another namespace", ns)
+		}
+	}
+	for _, h := range stale {
+		if h == nil || h.node == nil {
+			continue
+		}
+		r := h.node
+		for r.parent != nil {
+			r = r.parent
+		}
+		roots[r] = true
+	}
+	for r := range roots {
+		walk(r)
+	}
+	if nodes != c.nodes {
+		bad("%d nodes reachable, %d counted", nodes, c.nodes)
+	}
+	if leaves != len(c.leaves) {
+		bad("%d evictable leaves, %d in the heap", leaves, len(c.leaves))
+	}
+	for i, n := range c.leaves {
+		if n.heap != i {
+			bad("leaf heap: index %d says %d", i, n.heap)
+		}
+		if i > 0 && before(n, c.leaves[(i-1)/2]) {
+			bad("leaf heap: %d goes before its parent", i)
+		}
+	}
+
+	free := make([]bool, len(tree))
+	for _, id := range c.pool.free {
+		if free[id] {
+			bad("page %d is free twice", id)
+		}
+		free[id] = true
+	}
+	held, evictable := 0, 0
+	for id := range tree {
+		if c.pool.tree[id] != tree[id] {
+			bad("page %d: in %d nodes, counted %d", id, tree[id], c.pool.tree[id])
+		}
+		if c.pool.hold[id] < holds[id] {
+			bad("page %d: held by %d nodes, counted %d", id, holds[id], c.pool.hold[id])
+		}
+		switch {
+		case c.pool.hold[id] > 0:
+			held++
+		case tree[id] > 0:
+			evictable++
+		}
+		if free[id] != (c.pool.hold[id] == 0 && tree[id] == 0) {
+			bad("page %d: free %v with %d holds and %d nodes", id, free[id], c.pool.hold[id], tree[id])
+		}
+	}
+	if held != c.pool.held || evictable != c.pool.evictable || len(c.pool.free)+held+evictable != len(tree) {
+		bad("free %d + evictable %d (counted %d) + held %d (counted %d) of %d pages",
+			len(c.pool.free), evictable, c.pool.evictable, held, c.pool.held, len(tree))
+	}
+	for run, nodes := range c.runs {
+		for n := range nodes {
+			if !slices.ContainsFunc(n.claims, func(cl claim) bool { return cl.run == run }) {
+				bad("run %q: its node at %d knows nothing of it", run, n.start)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String draws the trees, one node a line, children by first token.
+func (c *Cache) String() string {
+	var b strings.Builder
+	s := c.Stats()
+	fmt.Fprintf(&b, "free %d  evictable %d  held %d\n", s.Free, s.Evictable, s.Held)
+	spaces := make([]Namespace, 0, len(c.roots))
+	for ns := range c.roots {
+		spaces = append(spaces, ns)
+	}
+	slices.SortFunc(spaces, func(a, b Namespace) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Adapter, b.Adapter), cmp.Compare(a.Salt, b.Salt))
+	})
+	for _, ns := range spaces {
+		fmt.Fprintf(&b, "%q %q %q\n", ns.Model, ns.Adapter, ns.Salt)
+		c.roots[ns].draw(&b, "  ")
+	}
+	return b.String()
+}
+
+func (n *node) draw(b *strings.Builder, indent string) {
+	firsts := make([]Token, 0, len(n.kids))
+	for t := range n.kids {
+		firsts = append(firsts, t)
+	}
+	slices.Sort(firsts)
+	for _, t := range firsts {
+		kid := n.kids[t]
+		fmt.Fprintf(b, "%s[%d,%d) %s pages %v", indent, kid.start, kid.end(), drawTokens(kid.tokens), kid.pages)
+		if kid.locks > 0 {
+			fmt.Fprintf(b, " pins %d", kid.locks)
+		}
+		if kid.dead {
+			b.WriteString(" dead")
+		}
+		for _, cl := range kid.claims {
+			fmt.Fprintf(b, " %s@%d", cl.run, cl.rank)
+		}
+		b.WriteByte('\n')
+		kid.draw(b, indent+"  ")
+	}
+}
+
+// drawTokens writes runs of counting tokens as first..last.
+func drawTokens(t []Token) string {
+	var out []string
+	for i := 0; i < len(t); {
+		j := i
+		for j+1 < len(t) && t[j+1] == t[j]+1 {
+			j++
+		}
+		if j > i+1 {
+			out = append(out, fmt.Sprintf("%d..%d", t[i], t[j]))
+		} else {
+			j = i
+			out = append(out, fmt.Sprint(t[i]))
+		}
+		i = j + 1
+	}
+	return strings.Join(out, " ")
+}
