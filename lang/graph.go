@@ -13,6 +13,8 @@ type Graph struct {
 	Body   []*Node
 	// Output is the type of the value that the program returns.
 	Output Type
+
+	compiled compiled // expressions and templates in the form that runs
 }
 
 // Input is a value that a run is given.
@@ -182,6 +184,8 @@ type CallNode struct {
 	// Unsafe marks a function that must not be called twice for one node. A
 	// run that does not know whether it happened stops and says so.
 	Unsafe bool
+
+	argTypes []Type // of Args, as checked
 }
 
 // WhenNode runs Then if the condition holds, else Else. A variable set in both with

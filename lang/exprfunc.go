@@ -1,0 +1,136 @@
+package lang
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/builtin"
+)
+
+// exprFunctions replace builtins of expr-lang whose results depend on the order
+// of a Go map or on how Go prints values.
+var exprFunctions = []expr.Option{
+	expr.Function("string", func(a ...any) (any, error) {
+		return FormatValue(a[0], Type{}), nil
+	}, new(func(any) string)),
+	expr.Function("toJSON", func(a ...any) (any, error) {
+		return string(FormatJSON(a[0], Type{})), nil
+	}, new(func(any) string)),
+	expr.Function("fromJSON", func(a ...any) (any, error) {
+		s, ok := a[0].(string)
+		if !ok {
+			return nil, fmt.Errorf("fromJSON wants a string, got %s", describe(a[0]))
+		}
+		return DecodeValue([]byte(s))
+	}, new(func(string) any)),
+	expr.Function("join", func(a ...any) (any, error) {
+		sep := ""
+		if len(a) > 1 {
+			s, ok := a[1].(string)
+			if !ok {
+				return nil, fmt.Errorf("join wants a string between the parts, got %s", describe(a[1]))
+			}
+			sep = s
+		}
+		v, err := Normalize(a[0])
+		if err != nil {
+			return nil, err
+		}
+		parts, ok := v.([]any)
+		if !ok {
+			return nil, fmt.Errorf("join wants a list, got %s", describe(v))
+		}
+		var b []byte
+		for i, x := range parts {
+			if i > 0 {
+				b = append(b, sep...)
+			}
+			b = append(b, FormatValue(x, Type{})...)
+			if len(b) > maxExprGrowth {
+				return nil, fmt.Errorf("the joined text is longer than %d bytes", maxExprGrowth)
+			}
+		}
+		return string(b), nil
+	}, new(func([]any) string), new(func([]any, string) string), new(func([]string) string), new(func([]string, string) string),
+		new(func([]int) string), new(func([]int, string) string)),
+	expr.Function("keys", func(a ...any) (any, error) {
+		m, err := object("keys", a[0])
+		if err != nil {
+			return nil, err
+		}
+		out := make([]any, 0, len(m))
+		for _, k := range sortedKeys(m) {
+			out = append(out, k)
+		}
+		return out, nil
+	}, new(func(map[string]any) []string)),
+	expr.Function("values", func(a ...any) (any, error) {
+		m, err := object("values", a[0])
+		if err != nil {
+			return nil, err
+		}
+		out := make([]any, 0, len(m))
+		for _, k := range sortedKeys(m) {
+			out = append(out, m[k])
+		}
+		return out, nil
+	}, new(func(map[string]any) []any)),
+	expr.Function("toPairs", func(a ...any) (any, error) {
+		m, err := object("toPairs", a[0])
+		if err != nil {
+			return nil, err
+		}
+		out := make([]any, 0, len(m))
+		for _, k := range sortedKeys(m) {
+			out = append(out, []any{k, m[k]})
+		}
+		return out, nil
+	}, new(func(map[string]any) []any)),
+}
+
+func object(name string, v any) (map[string]any, error) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s wants an object, got %s", name, describe(v))
+	}
+	return m, nil
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// knownFunctions are the names that can be called, of both kinds.
+var knownFunctions = func() map[string]bool {
+	m := map[string]bool{}
+	for _, f := range builtin.Builtins {
+		m[f.Name] = true
+	}
+	for _, name := range []string{"now", "date", "duration", "timezone"} {
+		delete(m, name)
+	}
+	return m
+}()
+
+func functionNames() []string {
+	names := make([]string, 0, len(knownFunctions))
+	for n := range knownFunctions {
+		names = append(names, n)
+	}
+	return names
+}
+
+// reserved are the words that cannot name a variable because expressions read
+// them otherwise.
+var reserved = map[string]bool{
+	"true": true, "false": true, "nil": true, "null": true,
+	"in": true, "not": true, "and": true, "or": true,
+	"matches": true, "contains": true, "startsWith": true, "endsWith": true,
+	"let": true, "if": true, "else": true,
+}

@@ -1,0 +1,147 @@
+package lang
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Context is context.Context, in the signatures of functions that programs call.
+type Context = context.Context
+
+// InputOption is an option of In.
+type InputOption interface{ input(*Input) error }
+
+// GenOption is an option of Gen.
+type GenOption interface{ gen(*GenNode) }
+
+// JSONOption is an option of JSON and JSONSchema.
+type JSONOption interface{ json(*JSONNode) }
+
+// ForkOption is an option of Fork and Arms.
+type ForkOption interface{ fork(*ForkNode) }
+
+// CallOption is an option of the calls of Go functions.
+type CallOption interface{ call(*CallNode) }
+
+// ModelOption is an option of everything that a model generates.
+type ModelOption interface {
+	GenOption
+	JSONOption
+}
+
+type inputOption func(*Input) error
+
+func (o inputOption) input(in *Input) error { return o(in) }
+
+// Default is the value of an input that a run does not give.
+func Default(v any) InputOption {
+	return inputOption(func(in *Input) error {
+		x, err := Convert(v, in.Type)
+		if err != nil {
+			return err
+		}
+		in.Default = json.RawMessage(FormatJSON(x, in.Type))
+		return nil
+	})
+}
+
+// About says what an input is.
+func About(text string) InputOption {
+	return inputOption(func(in *Input) error { in.Doc = text; return nil })
+}
+
+type genOption func(*GenNode)
+
+func (o genOption) gen(g *GenNode) { o(g) }
+
+// MinTokens keeps a generation from ending before that many tokens.
+func MinTokens(n int) GenOption { return genOption(func(g *GenNode) { g.MinTokens = n }) }
+
+// Stop ends a generation before any of the strings.
+func Stop(s ...string) GenOption {
+	return genOption(func(g *GenNode) { g.Stop = append(g.Stop, s...) })
+}
+
+// Regex makes the whole generation match a regular expression.
+func Regex(pattern string) GenOption { return genOption(func(g *GenNode) { g.Regex = pattern }) }
+
+// EBNF makes the whole generation match a grammar with the start symbol root.
+func EBNF(grammar string) GenOption { return genOption(func(g *GenNode) { g.EBNF = grammar }) }
+
+type maxTokens int
+
+func (o maxTokens) gen(g *GenNode)   { g.MaxTokens = int(o) }
+func (o maxTokens) json(j *JSONNode) { j.MaxTokens = int(o) }
+
+// MaxTokens bounds what is generated.
+func MaxTokens(n int) ModelOption { return maxTokens(n) }
+
+type sampling func(*Sampling)
+
+func (o sampling) gen(g *GenNode)   { o(&g.Sampling) }
+func (o sampling) json(j *JSONNode) { o(&j.Sampling) }
+
+// Temperature flattens (above 1) or sharpens (below) what tokens are drawn
+// from; 0 takes the likeliest.
+func Temperature(t float64) ModelOption { return sampling(func(s *Sampling) { s.Temperature = t }) }
+
+// TopP draws from the likeliest tokens that have together the probability p.
+func TopP(p float64) ModelOption { return sampling(func(s *Sampling) { s.TopP = p }) }
+
+// TopK draws from the k likeliest tokens.
+func TopK(k int) ModelOption { return sampling(func(s *Sampling) { s.TopK = k }) }
+
+// MinP draws from tokens at least p times as likely as the likeliest.
+func MinP(p float64) ModelOption { return sampling(func(s *Sampling) { s.MinP = p }) }
+
+// Seed fixes the random numbers of the node.
+func Seed(n uint64) ModelOption { return sampling(func(s *Sampling) { s.Seed = &n }) }
+
+// RepetitionPenalty divides the scores of tokens that were seen; 1 is off.
+func RepetitionPenalty(x float64) ModelOption {
+	return sampling(func(s *Sampling) { s.RepetitionPenalty = x })
+}
+
+// FrequencyPenalty lowers the scores of tokens by how often they were seen.
+func FrequencyPenalty(x float64) ModelOption {
+	return sampling(func(s *Sampling) { s.FrequencyPenalty = x })
+}
+
+// PresencePenalty lowers the scores of tokens that were seen.
+func PresencePenalty(x float64) ModelOption {
+	return sampling(func(s *Sampling) { s.PresencePenalty = x })
+}
+
+type forkOption func(*ForkNode)
+
+func (o forkOption) fork(f *ForkNode) { o(f) }
+
+// ItemName names the variable of a fork's item; it is NAME_item otherwise.
+func ItemName(name string) ForkOption { return forkOption(func(f *ForkNode) { f.As = name }) }
+
+// Collect lets branches fail: their places in the list are null.
+func Collect() ForkOption {
+	return forkOption(func(f *ForkNode) { f.Join = Policy{Kind: "collect"} })
+}
+
+// First takes the first branch that succeeds and cancels the others.
+func First() ForkOption {
+	return forkOption(func(f *ForkNode) { f.Join = Policy{Kind: "first"} })
+}
+
+// Quorum goes on as soon as n branches have succeeded.
+func Quorum(n int) ForkOption {
+	return forkOption(func(f *ForkNode) { f.Join = Policy{Kind: "quorum", N: n} })
+}
+
+type callOption func(*CallNode)
+
+func (o callOption) call(c *CallNode) { o(c) }
+
+// Unsafe marks a function that must not be called twice for one node: a resumed
+// run that does not know whether it was called stops and says so.
+func Unsafe() CallOption { return callOption(func(c *CallNode) { c.Unsafe = true }) }
+
+// FuncName is the name under which the function is registered, if it is not the
+// name of the node.
+func FuncName(name string) CallOption { return callOption(func(c *CallNode) { c.Func = name }) }
