@@ -1,0 +1,67 @@
+package compute
+
+import "unsafe"
+
+// tileArgs fills in what a tile of x contributes to the operands.
+func (m *Matrix) tileArgs(a *gemmArgs, x *Acts, first int) {
+	if !m.Kind.quantised() {
+		a.xf = &x.f[first*x.cols]
+		return
+	}
+	meta := first * x.nb
+	a.x = &x.q[meta*BlockCols]
+	a.sx, a.xs, a.init = &x.sx[meta], &x.xs[meta], &x.init[meta]
+	if m.Kind == Int8Half {
+		a.init = &x.init2[2*meta]
+	}
+}
+
+// panelArgs fills in what panel p contributes to the operands.
+func (m *Matrix) panelArgs(a *gemmArgs, p int) {
+	switch m.Kind {
+	case Float32:
+		a.w, a.n = (*byte)(unsafe.Pointer(&m.f[p*m.Cols*PanelRows])), m.Cols
+	case Float16:
+		a.w, a.n = (*byte)(unsafe.Pointer(&m.h[p*m.Cols*PanelRows])), m.Cols
+	default:
+		a.w, a.n = &m.q[p*m.nb*m.Kind.blockBytes()], m.nb
+		s := p * m.nb * m.Kind.scalesPerBlock() * PanelRows
+		a.d = &m.d[s]
+		if m.m != nil {
+			a.m = &m.m[s]
+		}
+	}
+}
+
+// Mul computes the panels p0 up to p1 of y = x times m transposed: y[i*stride+r]
+// is the product of token i with row r. Rows beyond m.Rows in the last panel
+// are written as zeros, so stride and y have room for 16*Panels.
+func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
+	a := gemmArgs{stride: stride}
+	for p := p0; p < p1; p++ {
+		m.panelArgs(&a, p)
+		for first := 0; first < x.n; first += TileTokens {
+			m.tileArgs(&a, x, first)
+			a.y = &y[first*stride+p*PanelRows]
+			gemm(m.Kind, &a, min(TileTokens, x.n-first))
+		}
+	}
+}
+
+// MulTo is Mul with a destination for each token, of length m.Rows or more.
+func (m *Matrix) MulTo(y [][]float32, x *Acts, p0, p1 int) {
+	var tmp [TileTokens * PanelRows]float32
+	a := gemmArgs{stride: PanelRows, y: &tmp[0]}
+	for p := p0; p < p1; p++ {
+		m.panelArgs(&a, p)
+		for first := 0; first < x.n; first += TileTokens {
+			m.tileArgs(&a, x, first)
+			t := min(TileTokens, x.n-first)
+			gemm(m.Kind, &a, t)
+			for i := range t {
+				r := p * PanelRows
+				copy(y[first+i][r:min(r+PanelRows, m.Rows)], tmp[i*PanelRows:])
+			}
+		}
+	}
+}

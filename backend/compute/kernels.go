@@ -1,0 +1,43 @@
+package compute
+
+// Span is the number of positions over which one partial softmax runs. Spans
+// start at multiples of Span.
+const Span = 256
+
+// pagePositions is the number of positions in a page of keys and values.
+const pagePositions = 16
+
+// gemmArgs are the operands of one tile of a matrix product.
+type gemmArgs struct {
+	w      *byte    // panel: integers, or float32, or half floats
+	d, m   *uint16  // panel: scales and minima
+	x      *int8    // tile
+	sx, xs *float32 // tile
+	init   *int32   // tile
+	xf     *float32 // tile, unquantised
+	n      int      // blocks, or columns where the weights are floats
+	y      *float32 // [t][stride]
+	stride int      // of y, in elements
+}
+
+// scoreArgs are the operands of one tile of queries against a run of pages.
+type scoreArgs struct {
+	q      *float32 // [dim][t]
+	k      *uint16  // keys of page 0: [dim][16]
+	pages  *int32
+	np     int
+	stride int // half floats from page to page
+	dim    int
+	s      *float32 // [t][Span]
+}
+
+// mixArgs are the operands of one tile of weights against a run of pages.
+type mixArgs struct {
+	p      *float32 // [t][Span]
+	v      *uint16  // values of page 0: [16][dim]
+	pages  *int32
+	np     int
+	stride int // half floats from page to page
+	dim    int
+	o      *float32 // [t][dim]
+}

@@ -1,0 +1,290 @@
+package compute
+
+import (
+	"math"
+	"unsafe"
+)
+
+// The functions of this file are the reference for the assembly. The explicit
+// conversions keep the compiler of some architectures from fusing
+// multiplications and additions.
+
+// gemmGo computes y[i][r] for i < t tokens of a tile and the 16 rows r of a
+// panel.
+func gemmGo(kind Kind, a *gemmArgs, t int) {
+	switch kind {
+	case Float32:
+		gemmFloat32Go(a, t)
+	case Float16:
+		gemmFloat16Go(a, t)
+	case Int8:
+		gemmInt8Go(a, t)
+	case Int8Min:
+		gemmInt8MinGo(a, t)
+	case Int8Half:
+		gemmInt8HalfGo(a, t)
+	case Int4Min:
+		gemmInt4MinGo(a, t)
+	}
+}
+
+// at returns a slice of n elements from p.
+func at[T any](p *T, n int) []T { return unsafe.Slice(p, n) }
+
+func bytesAsInt8(b []byte) []int8 {
+	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(b))), len(b))
+}
+
+func gemmFloat32Go(a *gemmArgs, t int) {
+	w := at((*float32)(unsafe.Pointer(a.w)), a.n*PanelRows)
+	x := at(a.xf, a.n*t)
+	for i := range t {
+		var acc [PanelRows]float32
+		for c := range a.n {
+			v := x[c*t+i]
+			for r, wv := range w[c*PanelRows:][:PanelRows] {
+				acc[r] += float32(v * wv)
+			}
+		}
+		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
+	}
+}
+
+func gemmFloat16Go(a *gemmArgs, t int) {
+	w := at((*uint16)(unsafe.Pointer(a.w)), a.n*PanelRows)
+	x := at(a.xf, a.n*t)
+	for i := range t {
+		var acc [PanelRows]float32
+		for c := range a.n {
+			v := x[c*t+i]
+			for r, wv := range w[c*PanelRows:][:PanelRows] {
+				acc[r] += float32(v * halfToFloat(wv))
+			}
+		}
+		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
+	}
+}
+
+// dot4 adds the products of groups groups of four columns for row r.
+func dot4(sum int32, w []byte, x []int8, groups, r, t, i int) int32 {
+	for g := range groups {
+		w4, x4 := w[g*64+r*4:][:4], x[(g*t+i)*4:][:4]
+		sum += int32(w4[0])*int32(x4[0]) + int32(w4[1])*int32(x4[1]) + int32(w4[2])*int32(x4[2]) + int32(w4[3])*int32(x4[3])
+	}
+	return sum
+}
+
+func gemmInt8Go(a *gemmArgs, t int) {
+	const blk = PanelRows * BlockCols
+	w, d := at(a.w, a.n*blk), at(a.d, a.n*PanelRows)
+	x, sx, init := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.init, a.n*t)
+	for i := range t {
+		var acc [PanelRows]float32
+		for b := range a.n {
+			wb, xb := w[b*blk:][:blk], x[b*BlockCols*t:]
+			s, start := sx[b*t+i], init[b*t+i]
+			for r := range acc {
+				dot := dot4(start, wb, xb, 8, r, t, i)
+				acc[r] += float32(float32(dot) * float32(halfToFloat(d[b*PanelRows+r])*s))
+			}
+		}
+		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
+	}
+}
+
+func gemmInt8MinGo(a *gemmArgs, t int) {
+	const blk = PanelRows * BlockCols
+	w, d, m := at(a.w, a.n*blk), at(a.d, a.n*PanelRows), at(a.m, a.n*PanelRows)
+	x, sx, xs := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.xs, a.n*t)
+	for i := range t {
+		var acc [PanelRows]float32
+		for b := range a.n {
+			wb, xb := w[b*blk:][:blk], x[b*BlockCols*t:]
+			s, sum := sx[b*t+i], xs[b*t+i]
+			for r := range acc {
+				dot := dot4(0, wb, xb, 8, r, t, i)
+				acc[r] += float32(float32(dot) * float32(halfToFloat(d[b*PanelRows+r])*s))
+				acc[r] += float32(halfToFloat(m[b*PanelRows+r]) * sum)
+			}
+		}
+		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
+	}
+}
+
+func gemmInt8HalfGo(a *gemmArgs, t int) {
+	const blk = PanelRows * BlockCols
+	w, d := at(a.w, a.n*blk), at(a.d, a.n*2*PanelRows)
+	x, sx, init := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.init, a.n*2*t)
+	for i := range t {
+		var acc [PanelRows]float32
+		for b := range a.n {
+			s := sx[b*t+i]
+			for h := range 2 {
+				wb, xb := w[b*blk+h*blk/2:][:blk/2], x[(b*BlockCols+h*BlockCols/2)*t:]
+				start := init[(2*b+h)*t+i]
+				for r := range acc {
+					dot := dot4(start, wb, xb, 4, r, t, i)
+					acc[r] += float32(float32(dot) * float32(halfToFloat(d[(2*b+h)*PanelRows+r])*s))
+				}
+			}
+		}
+		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
+	}
+}
+
+func gemmInt4MinGo(a *gemmArgs, t int) {
+	const blk = PanelRows * BlockCols / 2
+	w, d, m := at(a.w, a.n*blk), at(a.d, a.n*PanelRows), at(a.m, a.n*PanelRows)
+	x, sx, xs := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.xs, a.n*t)
+	for i := range t {
+		var acc [PanelRows]float32
+		for b := range a.n {
+			wb, xb := w[b*blk:][:blk], x[b*BlockCols*t:][:BlockCols*t]
+			s, sum := sx[b*t+i], xs[b*t+i]
+			for r := range acc {
+				var dot int32
+				for g := range 4 {
+					w4, lo, hi := wb[g*64+r*4:][:4], xb[(g*t+i)*4:][:4], xb[((g+4)*t+i)*4:][:4]
+					for j, v := range w4 {
+						dot += int32(v&15)*int32(lo[j]) + int32(v>>4)*int32(hi[j])
+					}
+				}
+				acc[r] += float32(float32(dot) * float32(halfToFloat(d[b*PanelRows+r])*s))
+				acc[r] += float32(halfToFloat(m[b*PanelRows+r]) * sum)
+			}
+		}
+		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
+	}
+}
+
+// scoresGo computes s[i][p], the sum over d of q[d][i]*key[p][d], for the
+// positions p of np pages and i < t queries.
+func scoresGo(a *scoreArgs, t int) {
+	q, pages := at(a.q, a.dim*t), at(a.pages, a.np)
+	for j, page := range pages {
+		key := at((*uint16)(unsafe.Add(unsafe.Pointer(a.k), 2*int(page)*a.stride)), a.dim*pagePositions)
+		for i := range t {
+			var acc [pagePositions]float32
+			for d := range a.dim {
+				v := q[d*t+i]
+				for p, kv := range key[d*pagePositions:][:pagePositions] {
+					acc[p] += float32(v * halfToFloat(kv))
+				}
+			}
+			copy(at(a.s, i*Span+(j+1)*pagePositions)[i*Span+j*pagePositions:], acc[:])
+		}
+	}
+}
+
+// mixGo computes o[i][c], the sum over positions p of p[i][p]*value[p][c].
+func mixGo(a *mixArgs, t int) {
+	pages := at(a.pages, a.np)
+	for i := range t {
+		p := at(a.p, i*Span+a.np*pagePositions)[i*Span:]
+		o := at(a.o, (i+1)*a.dim)[i*a.dim:]
+		clear(o)
+		for j, page := range pages {
+			value := at((*uint16)(unsafe.Add(unsafe.Pointer(a.v), 2*int(page)*a.stride)), a.dim*pagePositions)
+			for s := range pagePositions {
+				w := p[j*pagePositions+s]
+				for c, v := range value[s*a.dim:][:a.dim] {
+					o[c] += float32(w * halfToFloat(v))
+				}
+			}
+		}
+	}
+}
+
+// lanes is the number of partial sums of a long reduction: element i belongs
+// to sum i%lanes. They are added as a tree of halves.
+const lanes = 16
+
+func sumLanes(s *[lanes]float32) float32 {
+	for n := lanes / 2; n > 0; n /= 2 {
+		for i := range n {
+			s[i] += s[i+n]
+		}
+	}
+	return s[0]
+}
+
+// softmaxGo replaces the scores s, a multiple of 16, by exp(s-max) and returns
+// the maximum and the sum.
+func softmaxGo(s []float32) (m, sum float32) {
+	m = s[0]
+	for _, v := range s {
+		m = max(m, v)
+	}
+	var acc [lanes]float32
+	for i, v := range s {
+		e := exp32(v - m)
+		s[i] = e
+		acc[i%lanes] += e
+	}
+	return m, sumLanes(&acc)
+}
+
+func normGo(dst, x, w []float32, eps float32) {
+	var acc [lanes]float32
+	for i, v := range x {
+		acc[i%lanes] += float32(v * v)
+	}
+	mean := sumLanes(&acc) / float32(len(x))
+	scale := 1 / float32(math.Sqrt(float64(mean+eps)))
+	for i, v := range x {
+		dst[i] = float32(v*scale) * w[i]
+	}
+}
+
+func gateGo(dst, gate, up []float32, gelu bool) {
+	for i, g := range gate {
+		z := g
+		if gelu {
+			z = geluArg(g)
+		}
+		dst[i] = float32(g/float32(1+exp32(-z))) * up[i]
+	}
+}
+
+// geluArg returns z such that GELU in its tanh form is g/(1+exp(-z)).
+func geluArg(g float32) float32 {
+	const a, b = 0.044715, 2 * 0.79788456080286535588 // b = 2*sqrt(2/pi)
+	g2 := float32(g * g)
+	return float32(float32(float32(g2*a)+1)*g) * b
+}
+
+func addGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] += v
+	}
+}
+
+// Limits of exp32: below the first the result is 0, above the second it is the
+// value at the second.
+const (
+	expLow  = -87.0
+	expHigh = 88.0
+)
+
+// exp32 is e^x with a relative error below 2e-7, from additions and
+// multiplications alone so that every kernel gives the same bits. The
+// polynomial is that of the Cephes library's expf.
+func exp32(x float32) float32 {
+	if !(x >= expLow) {
+		return 0
+	}
+	x = min(x, expHigh)
+	const magic = 3 << 22
+	n := float32(x*1.44269504088896341) + magic
+	e := math.Float32bits(n)<<23 + 127<<23 // 2^n as a float
+	n -= magic
+	r := x - float32(n*0.693359375)
+	r -= float32(n * -2.12194440e-4)
+	p := float32(r*1.9875691500e-4) + 1.3981999507e-3
+	p = float32(p*r) + 8.3334519073e-3
+	p = float32(p*r) + 4.1665795894e-2
+	p = float32(p*r) + 1.6666665459e-1
+	p = float32(p*r) + 5.0000001201e-1
+	p = float32(p*float32(r*r)) + r
+	return float32(p+1) * math.Float32frombits(e)
+}

@@ -1,0 +1,211 @@
+package compute
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+const (
+	// PanelRows is the number of output rows that a kernel computes together.
+	PanelRows = 16
+	// BlockCols is the number of columns that share a scale.
+	BlockCols = 32
+)
+
+// Kind is the way in which a Matrix stores its values.
+type Kind uint8
+
+const (
+	// Float32 stores values as they are: 32 bits per weight.
+	Float32 Kind = iota
+	// Float16 stores half floats: 16 bits.
+	Float16
+	// Int8 stores d*(q-128), one d per block: 8.5 bits.
+	Int8
+	// Int8Min stores d*q+m, one d and m per block: 9 bits.
+	Int8Min
+	// Int8Half stores d*(q-128), one d per half block of 16 columns: 9 bits.
+	Int8Half
+	// Int4Min stores d*q+m with q < 16, one d and m per block: 5 bits.
+	Int4Min
+)
+
+// String returns the name of the kind.
+func (k Kind) String() string {
+	return [...]string{"Float32", "Float16", "Int8", "Int8Min", "Int8Half", "Int4Min"}[k]
+}
+
+// quantised tells whether products with the kind take quantised activations.
+func (k Kind) quantised() bool { return k >= Int8 }
+
+// blockBytes returns the bytes of the integers of one block of one panel.
+func (k Kind) blockBytes() int {
+	if k == Int4Min {
+		return PanelRows * BlockCols / 2
+	}
+	return PanelRows * BlockCols
+}
+
+// scalesPerBlock returns the number of scales per row and block.
+func (k Kind) scalesPerBlock() int {
+	if k == Int8Half {
+		return 2
+	}
+	return 1
+}
+
+// A Block is 32 consecutive values of a row in quantised form: value i is
+// D[i/16]*Q[i] + M[i/16], where the kinds without a minimum want D*(Q-128).
+type Block struct {
+	Q    [BlockCols]uint8
+	D, M [2]float32
+}
+
+// A Matrix is a matrix of weights [Rows][Cols] packed in panels. It does not
+// own its memory.
+type Matrix struct {
+	Rows, Cols int
+	Kind       Kind
+
+	panels int
+	nb     int       // blocks per row
+	q      []byte    // quantised: [panel][block] integers
+	d, m   []uint16  // quantised: [panel][block][scales][16] half floats
+	f      []float32 // Float32: [panel][Cols][16]
+	h      []uint16  // Float16: [panel][Cols][16]
+}
+
+// MatrixBytes returns the memory that a matrix takes, a multiple of 64.
+func MatrixBytes(kind Kind, rows, cols int) int {
+	panels, nb := (rows+PanelRows-1)/PanelRows, (cols+BlockCols-1)/BlockCols
+	switch kind {
+	case Float32:
+		return panels * cols * PanelRows * 4
+	case Float16:
+		return (panels*cols*PanelRows*2 + 63) &^ 63
+	}
+	n := panels * nb * (kind.blockBytes() + kind.scalesPerBlock()*PanelRows*2)
+	if kind == Int8Min || kind == Int4Min {
+		n += panels * nb * PanelRows * 2
+	}
+	return (n + 63) &^ 63
+}
+
+// NewMatrix returns a matrix of zeros in buf, which must be zeroed, aligned to
+// 64 bytes and of MatrixBytes bytes.
+func NewMatrix(kind Kind, rows, cols int, buf []byte) *Matrix {
+	if len(buf) != MatrixBytes(kind, rows, cols) {
+		panic(fmt.Sprintf("compute: %d bytes for a %v matrix of %d x %d", len(buf), kind, rows, cols))
+	}
+	m := &Matrix{
+		Rows: rows, Cols: cols, Kind: kind,
+		panels: (rows + PanelRows - 1) / PanelRows,
+		nb:     (cols + BlockCols - 1) / BlockCols,
+	}
+	words := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf)/2)
+	switch kind {
+	case Float32:
+		m.f = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf)/4)
+	case Float16:
+		m.h = words
+	default:
+		n := m.panels * m.nb * kind.blockBytes()
+		m.q = buf[:n:n]
+		words = words[n/2:]
+		s := m.panels * m.nb * kind.scalesPerBlock() * PanelRows
+		m.d = words[:s:s]
+		if kind == Int8Min || kind == Int4Min {
+			m.m = words[s : 2*s : 2*s]
+		}
+	}
+	return m
+}
+
+// Panels returns the number of panels.
+func (m *Matrix) Panels() int { return m.panels }
+
+// Bytes returns the size of the packed weights, which a product reads once.
+func (m *Matrix) Bytes() int { return MatrixBytes(m.Kind, m.Rows, m.Cols) }
+
+// SetFloats stores row r of a Float32 or Float16 matrix.
+func (m *Matrix) SetFloats(r int, row []float32) {
+	base := r/PanelRows*m.Cols*PanelRows + r%PanelRows
+	for c, v := range row[:m.Cols] {
+		if m.Kind == Float16 {
+			m.h[base+c*PanelRows] = floatToHalf(v)
+		} else {
+			m.f[base+c*PanelRows] = v
+		}
+	}
+}
+
+// SetBlocks stores row r of a quantised matrix, a block for each 32 columns.
+func (m *Matrix) SetBlocks(r int, blocks []Block) {
+	p, r := r/PanelRows, r%PanelRows
+	per := m.Kind.scalesPerBlock()
+	for b := range blocks[:m.nb] {
+		blk := &blocks[b]
+		q := m.q[(p*m.nb+b)*m.Kind.blockBytes():][:m.Kind.blockBytes()]
+		if m.Kind == Int4Min {
+			for i := range BlockCols / 2 {
+				q[i/4*64+r*4+i%4] = blk.Q[i]&15 | blk.Q[i+16]<<4
+			}
+		} else {
+			for i, v := range blk.Q {
+				q[i/4*64+r*4+i%4] = v
+			}
+		}
+		for h := range per {
+			at := ((p*m.nb+b)*per+h)*PanelRows + r
+			m.d[at] = floatToHalf(blk.D[h])
+			if m.m != nil {
+				m.m[at] = floatToHalf(blk.M[h])
+			}
+		}
+	}
+}
+
+// Row decodes row r into dst, of length Cols.
+func (m *Matrix) Row(dst []float32, r int) {
+	p, r := r/PanelRows, r%PanelRows
+	dst = dst[:m.Cols]
+	if !m.Kind.quantised() {
+		base := p*m.Cols*PanelRows + r
+		for c := range dst {
+			if m.Kind == Float16 {
+				dst[c] = halfToFloat(m.h[base+c*PanelRows])
+			} else {
+				dst[c] = m.f[base+c*PanelRows]
+			}
+		}
+		return
+	}
+	per := m.Kind.scalesPerBlock()
+	for c := range dst {
+		b, i := c/BlockCols, c%BlockCols
+		at := ((p*m.nb+b)*per+i*per/BlockCols)*PanelRows + r
+		q := m.q[(p*m.nb+b)*m.Kind.blockBytes():]
+		d := halfToFloat(m.d[at])
+		switch m.Kind {
+		case Int4Min:
+			v := q[i%16/4*64+r*4+i%4] >> (i / 16 * 4) & 15
+			dst[c] = float32(d*float32(v)) + halfToFloat(m.m[at])
+		case Int8Min:
+			dst[c] = float32(d*float32(q[i/4*64+r*4+i%4])) + halfToFloat(m.m[at])
+		default:
+			dst[c] = d * float32(int(q[i/4*64+r*4+i%4])-128)
+		}
+	}
+}
+
+// Finite tells whether every weight of a float matrix and every scale of a
+// quantised one is finite; the kernels give garbage, but no fault, otherwise.
+func (m *Matrix) Finite() bool {
+	for _, v := range m.f {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return false
+		}
+	}
+	return true // half floats saturate when they are stored
+}

@@ -1,0 +1,8 @@
+//go:build !amd64
+
+package compute
+
+// spinHint stands for the processor's spin-wait instruction.
+//
+//go:noinline
+func spinHint() {}

@@ -1,0 +1,374 @@
+package model
+
+import (
+	"math"
+	"slices"
+
+	"github.com/coppice-run/coppice/backend/compute"
+)
+
+// Forward computes one step: it writes the keys and values of all tokens of
+// the batch into their pages and fills logits with one vector of Config.Vocab
+// scores for each wanted output, in the order of rows and, within a row, of
+// Row.Outputs. Nothing is written when it returns an error.
+func (m *Model) Forward(kv *KV, b *Batch, logits [][]float32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := b.check(m, kv, logits); err != nil {
+		return err
+	}
+	w := m.ws
+	w.kv, w.logits = kv, logits
+	w.segment(b)
+	for rest := w.segs; len(rest) > 0; {
+		var done []segment
+		done, rest = w.take(rest)
+		w.chunkForward(done)
+	}
+	w.kv, w.logits = nil, nil
+	return nil
+}
+
+// segment lists the rows in the order of their block tables, which puts those
+// with a common prefix side by side.
+func (w *workspace) segment(b *Batch) {
+	w.segs = w.segs[:0]
+	out := 0
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		n := len(r.Tokens)
+		if n > 0 {
+			pages := r.Pages[:(r.Start+n+PageSize-1)/PageSize]
+			// first holds the row's first output until take sets it.
+			w.segs = append(w.segs, segment{row: r, pages: pages, pos: r.Start, n: n, first: out})
+		}
+		out += len(r.Outputs)
+	}
+	slices.SortStableFunc(w.segs, func(a, b segment) int { return slices.Compare(a.pages, b.pages) })
+}
+
+// take moves the first tokens of rest, as many as fit in a chunk, to w.toks. It
+// returns their segments and what is left. A chunk ends at the end of a row or
+// within one; either way the results are the same.
+func (w *workspace) take(rest []segment) (chunk, left []segment) {
+	w.toks = w.toks[:0]
+	slots := w.maxSlots()
+	for i := range rest {
+		s := &rest[i]
+		out := s.first
+		s.first = len(w.toks)
+		for j := range s.n {
+			spans := (s.pos+j)/compute.Span + 1
+			if len(w.toks) > 0 && (len(w.toks) == chunkTokens || slots < spans) {
+				// Cut here: the tail becomes the first segment of what is left.
+				if j == 0 {
+					s.first = out
+					return rest[:i], rest[i:]
+				}
+				tail := *s
+				tail.pos, tail.n, tail.first = s.pos+j, s.n-j, out
+				chunk = append(chunk, rest[:i+1]...)
+				chunk[i].n = j
+				chunk[i].pages = s.pages[:(s.pos+j+PageSize-1)/PageSize]
+				rest[i] = tail
+				return chunk, rest[i:]
+			}
+			slots -= spans
+			t := token{row: s.row, pos: s.pos + j, id: s.row.Tokens[s.pos+j-s.row.Start], out: -1}
+			if _, wanted := slices.BinarySearch(s.row.Outputs, t.pos-s.row.Start); wanted {
+				t.out = out
+				out++
+			}
+			w.toks = append(w.toks, t)
+		}
+	}
+	return rest, nil
+}
+
+// chunkForward sends the tokens of w.toks through the model.
+func (w *workspace) chunkForward(segs []segment) {
+	m := w.m
+	n := len(w.toks)
+	threads := m.pool.Threads()
+	for i := range w.plans {
+		if i == 1 && m.fam.window == 0 {
+			break
+		}
+		w.plans[i].build(segs)
+		w.plans[i].split((4*threads + m.cfg.KVHeads - 1) / m.cfg.KVHeads)
+	}
+	w.reserve()
+	w.outs, w.outTo = w.outs[:0], w.outTo[:0]
+	for i, t := range w.toks {
+		if t.out >= 0 {
+			w.outs = append(w.outs, i)
+			w.outTo = append(w.outTo, w.logits[t.out])
+		}
+	}
+
+	m.pool.Run(n, w.fnEmbed)
+	w.hasY = false
+	for l := range m.layers {
+		w.layer = l
+		w.halfAttention(n)
+		w.halfFeed(n)
+	}
+	if len(w.outs) > 0 {
+		w.final()
+	}
+}
+
+// halfAttention is the first half of layer w.layer.
+func (w *workspace) halfAttention(n int) {
+	m, l := w.m, &w.m.layers[w.layer]
+	w.norm(n, l.attnNorm, l.q, l.k, l.v)
+	c := &m.cfg
+	qd, kd := wholeBlocks(c.Heads*c.HeadDim), wholeBlocks(c.KVHeads*c.HeadDim)
+	w.gemms = append(w.gemms[:0],
+		gemmJob{l.q, w.qkv, w.qkvDim},
+		gemmJob{l.k, w.qkv[qd:], w.qkvDim},
+		gemmJob{l.v, w.qkv[qd+kd:], w.qkvDim})
+	w.multiply()
+	m.pool.Run(n, w.fnHeads)
+	m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
+	w.expect(c.Heads*c.HeadDim, n, l.o)
+	m.pool.Run(n, w.fnMerge)
+	w.gemms = append(w.gemms[:0], gemmJob{l.o, w.y, w.dim})
+	w.multiply()
+	w.hasY, w.addY = true, l.attnPostNorm
+}
+
+// halfFeed is the second half of layer w.layer.
+func (w *workspace) halfFeed(n int) {
+	m, l := w.m, &w.m.layers[w.layer]
+	w.norm(n, l.ffnNorm, l.gate, l.up)
+	w.gemms = append(w.gemms[:0], gemmJob{l.gate, w.gate, w.ffn}, gemmJob{l.up, w.up, w.ffn})
+	w.multiply()
+	w.expect(m.cfg.FFN, n, l.down)
+	m.pool.Run(n, w.fnGate)
+	w.gemms = append(w.gemms[:0], gemmJob{l.down, w.y, w.dim})
+	w.multiply()
+	w.hasY, w.addY = true, l.ffnPostNorm
+}
+
+// plan returns the plan of the current layer.
+func (w *workspace) plan() *plan {
+	if w.m.layers[w.layer].local {
+		return &w.plans[1]
+	}
+	return &w.plans[0]
+}
+
+// expect prepares the activations of n tokens for the matrices.
+func (w *workspace) expect(cols, n int, by ...*compute.Matrix) {
+	w.acts.Reset(n, cols)
+	w.reads = [2]bool{}
+	for _, m := range by {
+		if m.Kind >= compute.Int8 {
+			w.reads[0] = true
+		} else {
+			w.reads[1] = true
+		}
+	}
+}
+
+// norm runs the section that adds the pending output to the residual stream and
+// normalises it for the matrices.
+func (w *workspace) norm(n int, weights []float32, by ...*compute.Matrix) {
+	w.expect(w.m.cfg.Dim, n, by...)
+	w.normBy = weights
+	w.m.pool.Run(n, w.fnNorm)
+}
+
+// multiply runs the products of w.gemms as one section.
+func (w *workspace) multiply() {
+	panels := 0
+	for i := range w.gemms {
+		panels += w.gemms[i].w.Panels()
+	}
+	w.chunk = max(1, panels/(8*w.m.pool.Threads()))
+	tasks := 0
+	for i := range w.gemms {
+		tasks += (w.gemms[i].w.Panels() + w.chunk - 1) / w.chunk
+	}
+	w.m.pool.Run(tasks, w.fnGemm)
+}
+
+func (w *workspace) doGemm(_, task int) {
+	for i := range w.gemms {
+		g := &w.gemms[i]
+		n := (g.w.Panels() + w.chunk - 1) / w.chunk
+		if task < n {
+			g.w.Mul(g.y, g.stride, w.acts, task*w.chunk, min(g.w.Panels(), (task+1)*w.chunk))
+			return
+		}
+		task -= n
+	}
+}
+
+// doEmbed starts the residual stream of a token and its rotation angles.
+func (w *workspace) doEmbed(_, i int) {
+	m, t := w.m, &w.toks[i]
+	x := w.x[i*w.dim:][:m.cfg.Dim]
+	m.embed.Row(x, int(t.id))
+	if m.fam.scaleEmbed {
+		s := float32(math.Sqrt(float64(m.cfg.Dim)))
+		for j := range x {
+			x[j] *= s
+		}
+	}
+	n := m.cfg.RopeDim / 2
+	for j := range m.rope {
+		if j == 1 && m.fam.window == 0 {
+			break
+		}
+		m.rope[j].angles(w.cos[j][i*n:][:n], w.sin[j][i*n:][:n], t.pos)
+	}
+}
+
+// settle adds the pending output of a half layer to the residual of token i.
+func (w *workspace) settle(s *scratch, i int) []float32 {
+	c := &w.m.cfg
+	x := w.x[i*w.dim:][:c.Dim]
+	if w.hasY {
+		y := w.y[i*w.dim:][:c.Dim]
+		if w.addY != nil {
+			compute.Norm(s.row[:c.Dim], y, w.addY, c.RMSEps)
+			y = s.row[:c.Dim]
+		}
+		compute.Add(x, y)
+	}
+	return x
+}
+
+// store hands a row of activations to the next products.
+func (w *workspace) store(i int, row []float32, cols int) {
+	n := wholeBlocks(cols)
+	clear(row[cols:n])
+	w.acts.SetRow(i, row[:n], w.reads[0], w.reads[1])
+}
+
+func (w *workspace) doNorm(worker, i int) {
+	c, s := &w.m.cfg, w.scratch[worker]
+	x := w.settle(s, i)
+	compute.Norm(s.row[:c.Dim], x, w.normBy, c.RMSEps)
+	w.store(i, s.row, c.Dim)
+}
+
+// doHeads finishes queries, keys and values of a token and stores the latter
+// two in its page.
+func (w *workspace) doHeads(worker, i int) {
+	m, t, l := w.m, &w.toks[i], &w.m.layers[w.layer]
+	c := &m.cfg
+	hd := c.HeadDim
+	qn, kn := c.Heads*hd, c.KVHeads*hd
+	row := w.qkv[i*w.qkvDim:][:w.qkvDim]
+	q := row[:qn]
+	k := row[wholeBlocks(qn):][:kn]
+	v := row[wholeBlocks(qn)+wholeBlocks(kn):][:kn]
+	if l.qBias != nil {
+		compute.Add(q, l.qBias)
+		compute.Add(k, l.kBias)
+		compute.Add(v, l.vBias)
+	}
+	base := 0
+	if l.local {
+		base = 1
+	}
+	n := c.RopeDim / 2
+	cos, sin := w.cos[base][i*n:][:n], w.sin[base][i*n:][:n]
+	scale := m.attentionScale()
+	for h := range c.Heads {
+		head := q[h*hd:][:hd]
+		if l.qNorm != nil {
+			compute.Norm(head, head, l.qNorm, c.RMSEps)
+		}
+		rotate(head, cos, sin, m.fam.neox)
+		for j := range head {
+			head[j] *= scale
+		}
+	}
+	for h := range c.KVHeads {
+		head := k[h*hd:][:hd]
+		if l.kNorm != nil {
+			compute.Norm(head, head, l.kNorm, c.RMSEps)
+		}
+		rotate(head, cos, sin, m.fam.neox)
+	}
+	page := w.kv.layer(w.layer)[int(t.row.Pages[t.pos/PageSize])*m.layerPage():][:m.layerPage()]
+	for h := range c.KVHeads {
+		compute.StoreKV(page[h*2*PageSize*hd:][:2*PageSize*hd], k[h*hd:][:hd], v[h*hd:][:hd], t.pos%PageSize)
+	}
+}
+
+// attentionScale returns the factor of the scores.
+func (m *Model) attentionScale() float32 {
+	d := float64(m.cfg.HeadDim)
+	if m.cfg.Arch == "gemma3" && m.cfg.Layers == 62 {
+		d = float64(m.cfg.Dim / m.cfg.Heads) // the 27B model only
+	}
+	return float32(1 / math.Sqrt(d))
+}
+
+// doAttend computes an attention task for one kv head.
+func (w *workspace) doAttend(worker, task int) {
+	c, p, q := &w.m.cfg, w.plan(), w.scratch[worker].queries
+	hd, group := c.HeadDim, c.Heads/c.KVHeads
+	t, head := &p.tasks[task/c.KVHeads], task%c.KVHeads
+	q.Reset(t.n*group, hd, c.Heads)
+	for j := range t.n {
+		i := t.first + j
+		pos := w.toks[i].pos
+		row := w.qkv[i*w.qkvDim:]
+		for g := range group {
+			h := head*group + g
+			slot := (p.slots[i]-p.from[i])*c.Heads + h
+			q.Set(j*group+g, row[h*hd:][:hd], p.low(pos), pos+1, slot)
+		}
+	}
+	kv := compute.Paged{
+		Half: w.kv.layer(w.layer), Stride: w.m.layerPage(), Dim: hd,
+		Keys: head * 2 * PageSize * hd, Values: (head*2 + 1) * PageSize * hd,
+	}
+	for s := t.s0; s < t.s1; s++ {
+		q.Attend(&w.partials, &kv, s, t.pages[s*spanPages:min(len(t.pages), (s+1)*spanPages)])
+	}
+}
+
+// doMerge folds the spans of a token and stores the result for the output
+// projection.
+func (w *workspace) doMerge(worker, i int) {
+	c, p, row := &w.m.cfg, w.plan(), w.scratch[worker].row
+	hd, a := c.HeadDim, &w.partials
+	for h := range c.Heads {
+		at := p.slots[i]*c.Heads + h
+		compute.Merge(row[h*hd:][:hd], a.Max[at:], a.Sum[at:], c.Heads, a.Out[at*hd:], c.Heads*hd, p.spans[i])
+	}
+	w.store(i, row, c.Heads*hd)
+}
+
+func (w *workspace) doGate(worker, i int) {
+	c, row := &w.m.cfg, w.scratch[worker].row
+	compute.Gate(row[:c.FFN], w.gate[i*w.ffn:][:c.FFN], w.up[i*w.ffn:][:c.FFN], w.m.fam.gelu)
+	w.store(i, row, c.FFN)
+}
+
+// final computes the logits of the tokens in w.outs.
+func (w *workspace) final() {
+	m := w.m
+	w.expect(m.cfg.Dim, len(w.outs), m.output)
+	m.pool.Run(len(w.outs), w.fnFinal)
+	w.chunk = max(1, m.output.Panels()/(16*m.pool.Threads()))
+	m.pool.Run((m.output.Panels()+w.chunk-1)/w.chunk, w.fnLogits)
+}
+
+func (w *workspace) doFinal(worker, i int) {
+	c, s := &w.m.cfg, w.scratch[worker]
+	x := w.settle(s, w.outs[i])
+	compute.Norm(s.row[:c.Dim], x, w.m.norm, c.RMSEps)
+	w.store(i, s.row, c.Dim)
+}
+
+func (w *workspace) doLogits(_, task int) {
+	w.m.output.MulTo(w.outTo, w.acts, task*w.chunk, min(w.m.output.Panels(), (task+1)*w.chunk))
+}

@@ -1,0 +1,176 @@
+package model
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend/gguf"
+)
+
+// goldenFile is what llama.cpp answered, see testdata/record.
+type goldenFile struct {
+	Model string
+	Cases []goldenCase
+}
+
+type goldenCase struct {
+	IDs    []int32
+	Top    [][2]float64
+	Sample [][2]float64
+	Greedy []int32
+	Gap    []float64
+	RMS    float64
+}
+
+// modelsVariable names the environment variable with the folder of the real
+// models.
+const modelsVariable = "COPPICE_MODELS"
+
+func openGolden(t *testing.T, name string) (*goldenFile, *Model) {
+	t.Helper()
+	dir := os.Getenv(modelsVariable)
+	if dir == "" {
+		t.Skipf("%s is not set: it names a folder with the GGUF files of testdata/golden_*.json", modelsVariable)
+	}
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := new(goldenFile)
+	if err := json.Unmarshal(b, g); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, g.Model)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("%s has no %s", modelsVariable, g.Model)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := Load(f, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return g, m
+}
+
+func TestGoldenSmolLM2(t *testing.T) { testGolden(t, "golden_smollm2.json") }
+func TestGoldenGemma3(t *testing.T)  { testGolden(t, "golden_gemma3.json") }
+func TestGoldenQwen25(t *testing.T)  { testGolden(t, "golden_qwen25.json") }
+
+// testGolden compares the logits after each prompt and 64 tokens of greedy
+// continuation, all prompts in one batch.
+func testGolden(t *testing.T, name string) {
+	g, m := openGolden(t, name)
+	s := newSeqs(t, m, len(g.Cases), 1024)
+	for i := range g.Cases {
+		s.tokens[i] = g.Cases[i].IDs
+	}
+	out := s.step(t)
+	worst := 0.0
+	for i, c := range g.Cases {
+		rel := relativeRMS(out[i], append(c.Top, c.Sample...), c.RMS)
+		worst = max(worst, rel)
+		if rel > 1e-2 {
+			t.Errorf("prompt %d: logits differ by %.4f relative RMS", i, rel)
+		}
+	}
+	agree := make([]int, len(g.Cases)) // tokens until the first difference
+	for step := range g.Cases[0].Greedy {
+		if step > 0 {
+			out = s.step(t)
+		}
+		for i, c := range g.Cases {
+			id := argmax(out[i])
+			if agree[i] == step && id == c.Greedy[step] {
+				agree[i]++
+			}
+			s.tokens[i] = []int32{c.Greedy[step]} // stay on llama.cpp's path
+		}
+	}
+	same := 0
+	for i, c := range g.Cases {
+		if agree[i] == len(c.Greedy) {
+			same++
+			continue
+		}
+		t.Logf("prompt %d: parts at token %d, where llama.cpp's gap is %.4f", i, agree[i], c.Gap[agree[i]])
+	}
+	t.Logf("%s: greedy equal in %d of %d prompts, worst relative RMS of logits %.5f", g.Model, same, len(g.Cases), worst)
+	if same < 8 {
+		t.Errorf("greedy continuation equal in %d of %d prompts, want 8", same, len(g.Cases))
+	}
+}
+
+// relativeRMS is the root mean square difference over the recorded logits,
+// relative to the root mean square of all logits.
+func relativeRMS(got []float32, want [][2]float64, rms float64) float64 {
+	sum := 0.0
+	for _, w := range want {
+		d := float64(got[int(w[0])]) - w[1]
+		sum += d * d
+	}
+	return math.Sqrt(sum/float64(len(want))) / rms
+}
+
+func argmax(v []float32) int32 {
+	best := 0
+	for i, x := range v {
+		if x > v[best] {
+			best = i
+		}
+	}
+	return int32(best)
+}
+
+// seqs is a set of sequences on one KV, stepped as one batch.
+type seqs struct {
+	m      *Model
+	kv     *KV
+	tokens [][]int32 // to be fed in the next step
+	pos    []int
+	pages  [][]int32
+}
+
+func newSeqs(t testing.TB, m *Model, n, positions int) *seqs {
+	t.Helper()
+	per := (positions + PageSize - 1) / PageSize
+	kv, err := m.NewKV(n * per)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kv.Close)
+	s := &seqs{m: m, kv: kv, tokens: make([][]int32, n), pos: make([]int, n)}
+	for i := range n {
+		var pages []int32
+		for p := range per {
+			pages = append(pages, int32(i*per+p))
+		}
+		s.pages = append(s.pages, pages)
+	}
+	return s
+}
+
+// step feeds the tokens and returns the logits after the last of each.
+func (s *seqs) step(t testing.TB) [][]float32 {
+	t.Helper()
+	var b Batch
+	out := make([][]float32, len(s.tokens))
+	for i, tok := range s.tokens {
+		b.Rows = append(b.Rows, Row{Tokens: tok, Start: s.pos[i], Pages: s.pages[i], Outputs: []int{len(tok) - 1}})
+		out[i] = make([]float32, s.m.cfg.Vocab)
+	}
+	if err := s.m.Forward(s.kv, &b, out); err != nil {
+		t.Fatal(err)
+	}
+	for i, tok := range s.tokens {
+		s.pos[i] += len(tok)
+	}
+	return out
+}

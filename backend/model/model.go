@@ -1,0 +1,61 @@
+package model
+
+import (
+	"sync"
+
+	"github.com/coppice-run/coppice/backend/compute"
+)
+
+// Options are the choices of the caller about how a model runs. The zero value
+// is good.
+type Options struct {
+	// Threads is the number of threads that compute, 0 for one per core. The
+	// process should leave one more to the rest of the program:
+	// GOMAXPROCS >= Threads+1, otherwise network handlers wait for the scheduler.
+	Threads int
+}
+
+// A Model is a loaded model. It is safe for concurrent use; steps run one
+// after the other.
+type Model struct {
+	cfg    Config
+	fam    family
+	pool   *compute.Pool
+	mem    []*compute.Memory // what the matrices lie in
+	embed  *compute.Matrix   // [Vocab][Dim]
+	output *compute.Matrix   // [Vocab][Dim]; embed when tied
+	norm   []float32         // final norm, [Dim]
+	layers []layer
+	rope   [2]rope // global, local
+
+	mu sync.Mutex // guards ws
+	ws *workspace
+}
+
+// layer holds the weights of one transformer block.
+type layer struct {
+	attnNorm, ffnNorm         []float32 // [Dim]
+	attnPostNorm, ffnPostNorm []float32 // [Dim], nil when the family has none
+	qNorm, kNorm              []float32 // [HeadDim], nil when the family has none
+	qBias, kBias, vBias       []float32 // nil when the family has none
+	q, k, v, o                *compute.Matrix
+	gate, up, down            *compute.Matrix
+	local                     bool // sliding window
+}
+
+// Config returns the description of the model.
+func (m *Model) Config() Config { return m.cfg }
+
+// Close stops the threads and gives the memory back. The model and its KVs
+// must not be used afterwards.
+func (m *Model) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pool != nil {
+		m.pool.Close()
+	}
+	for _, mem := range m.mem {
+		mem.Free()
+	}
+	m.mem = nil
+}

@@ -1,0 +1,165 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/coppice-run/coppice/backend/compute"
+)
+
+// spanPages is the number of pages in a span of attention.
+const spanPages = compute.Span / PageSize
+
+// A segment is a run of consecutive positions of one row within a chunk.
+type segment struct {
+	row   *Row
+	pages []int32 // of the row, as far as the segment sees
+	pos   int     // of its first token
+	first int     // index of its first token in the chunk
+	n     int     // tokens
+}
+
+// An attnTask is a block of tokens that read the same pages over some spans.
+type attnTask struct {
+	first, n int     // tokens of the chunk
+	s0, s1   int     // spans
+	pages    []int32 // block table that serves them all
+}
+
+// A plan is the attention of a chunk, for one kind of layers.
+//
+// The rows of a batch form a tree: where their block tables agree they read the
+// same pages. The plan walks that tree. Each of its tasks covers tokens that
+// agree over a range of spans, so that a page run that is shared by many
+// sequences is read once for all their queries, and all heads of a group. How
+// tokens are grouped does not change a bit of the results: each query's partial
+// softmax over a span is its own.
+type plan struct {
+	window int        // positions that a token sees, 0 for all
+	tokens int        // largest number of tokens of a task
+	tasks  []attnTask // each to be done for all kv heads
+	slots  []int      // per token: the slot of its first span
+	from   []int      // per token: its first span
+	spans  []int      // per token: the number of its spans
+	total  int        // slots
+}
+
+// build makes the plan for the segments, whose tokens lie one after the other
+// in the chunk. Segments with a common prefix must be adjacent.
+func (p *plan) build(segs []segment) {
+	p.tasks = p.tasks[:0]
+	p.slots, p.from, p.spans, p.total = p.slots[:0], p.from[:0], p.spans[:0], 0
+	end := 0
+	for i := range segs {
+		s := &segs[i]
+		for pos := s.pos; pos < s.pos+s.n; pos++ {
+			from := p.low(pos) / compute.Span
+			spans := pos/compute.Span - from + 1
+			p.slots = append(p.slots, p.total)
+			p.from = append(p.from, from)
+			p.spans = append(p.spans, spans)
+			p.total += spans
+		}
+		end = max(end, (s.pos+s.n-1)/compute.Span+1)
+	}
+	p.walk(segs, 0, end)
+}
+
+// low returns the first position that the token at pos sees.
+func (p *plan) low(pos int) int {
+	if p.window == 0 {
+		return 0
+	}
+	return max(0, pos-p.window+1)
+}
+
+// walk plans the spans s0 up to s1 of segments that agree on all spans before.
+func (p *plan) walk(segs []segment, s0, s1 int) {
+	for len(segs) > 0 && s0 < s1 {
+		if len(segs) == 1 {
+			p.emit(segs, s0, s1)
+			return
+		}
+		// The longest run of spans on which all agree.
+		s := s0
+		for s < s1 && agreeing(segs, s) == len(segs) {
+			s++
+		}
+		p.emit(segs, s0, s)
+		if s == s1 {
+			return
+		}
+		// Part of them part ways at span s.
+		for rest := segs; len(rest) > 0; {
+			n := agreeing(rest, s)
+			if n == 1 {
+				p.emit(rest[:1], s, s1)
+			} else {
+				p.emit(rest[:n], s, s+1)
+				p.walk(rest[:n], s+1, s1)
+			}
+			rest = rest[n:]
+		}
+		return
+	}
+}
+
+// agreeing returns how many of the first segments have the same pages in span
+// s, as far as each reaches. Segments are in the order of their block tables,
+// so of two that agree the later is at least as long.
+func agreeing(segs []segment, s int) int {
+	n := 1
+	for n < len(segs) && samePrefix(segs[n-1].span(s), segs[n].span(s)) {
+		n++
+	}
+	return n
+}
+
+func (s *segment) span(i int) []int32 {
+	n := len(s.pages)
+	return s.pages[min(n, i*spanPages):min(n, (i+1)*spanPages)]
+}
+
+// samePrefix tells whether a is a prefix of b.
+func samePrefix(a, b []int32) bool {
+	return len(a) <= len(b) && slices.Equal(a, b[:len(a)])
+}
+
+// emit adds the tasks of agreeing segments over spans s0 up to s1.
+func (p *plan) emit(segs []segment, s0, s1 int) {
+	if s0 >= s1 {
+		return
+	}
+	pages := segs[len(segs)-1].pages
+	first := segs[0].first
+	end := segs[len(segs)-1].first + segs[len(segs)-1].n
+	for ; first < end; first += p.tokens {
+		n := min(p.tokens, end-first)
+		a, b := s1, s0
+		for i := first; i < first+n; i++ {
+			a, b = min(a, p.from[i]), max(b, p.from[i]+p.spans[i])
+		}
+		a, b = max(a, s0), min(b, s1)
+		if a < b {
+			p.tasks = append(p.tasks, attnTask{first: first, n: n, s0: a, s1: b, pages: pages})
+		}
+	}
+}
+
+// split cuts tasks over many spans until there are enough of them to keep all
+// threads busy.
+func (p *plan) split(want int) {
+	for len(p.tasks) > 0 && len(p.tasks) < want {
+		n := len(p.tasks)
+		for i := range n {
+			t := p.tasks[i]
+			if mid := (t.s0 + t.s1) / 2; mid > t.s0 {
+				p.tasks[i].s1 = mid
+				t.s0 = mid
+				p.tasks = append(p.tasks, t)
+			}
+		}
+		if len(p.tasks) == n {
+			return
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package model
+
+import (
+	"fmt"
+	"math"
+)
+
+// rope turns positions into rotation angles.
+type rope struct {
+	freq []float64 // [RopeDim/2] radians per position
+	mag  float64   // multiplies cosine and sine
+}
+
+// setRope computes the frequencies of global and local layers.
+//
+// Scaling follows the keys that llama.cpp's converter writes: linear divides
+// positions by the factor; yarn interpolates low frequencies only (Peng et al.,
+// "YaRN: Efficient Context Window Extension of Large Language Models", 2023,
+// section 3.2 to 3.4); Llama 3 ships the divisors as tensor rope_freqs.weight.
+func (m *Model) setRope(l *loader) error {
+	c := &m.cfg
+	n := c.RopeDim / 2
+	r := metaReader{f: l.f, arch: c.Arch}
+	global := plainRope(c.RopeBase, c.RopeDim)
+	kind, _ := l.f.String(c.Arch + ".rope.scaling.type")
+	factor := r.float("rope.scaling.factor", r.float("rope.scale_linear", 1))
+	if r.err != nil {
+		return r.err
+	}
+	switch kind {
+	case "", "none", "linear":
+		if kind != "none" {
+			for i := range global.freq {
+				global.freq[i] /= factor
+			}
+		}
+	case "yarn":
+		orig := float64(r.count("rope.scaling.original_context_length", c.ContextLength, maxContext))
+		att := r.float("rope.scaling.attn_factor", 1)
+		fast := r.float("rope.scaling.yarn_beta_fast", 32)
+		slow := r.float("rope.scaling.yarn_beta_slow", 1)
+		if r.err != nil {
+			return r.err
+		}
+		global.yarn(c.RopeBase, c.RopeDim, factor, orig, fast, slow, att)
+	default:
+		return fmt.Errorf("model: rope scaling %q is not supported (known: none, linear, yarn, and llama3 by rope_freqs.weight)", kind)
+	}
+	if _, ok := l.f.Tensor("rope_freqs.weight"); ok {
+		div := l.vector("rope_freqs.weight", n)
+		for i, d := range div {
+			if !(d > 0) {
+				return fmt.Errorf("model: tensor rope_freqs.weight holds %v at %d, want positive numbers", d, i)
+			}
+			global.freq[i] /= float64(d)
+		}
+	}
+	m.rope = [2]rope{global, plainRope(c.RopeBaseLocal, c.RopeDim)}
+	return nil
+}
+
+func plainRope(base float64, dim int) rope {
+	r := rope{freq: make([]float64, dim/2), mag: 1}
+	for i := range r.freq {
+		r.freq[i] = math.Pow(base, -2*float64(i)/float64(dim))
+	}
+	return r
+}
+
+// yarn stretches the frequencies by factor where a whole turn takes more than
+// orig/slow positions, leaves those faster than orig/fast alone, and blends
+// between.
+func (r *rope) yarn(base float64, dim int, factor, orig, fast, slow, att float64) {
+	// place is the (fractional) pair that turns the given number of times in orig.
+	place := func(turns float64) float64 {
+		return float64(dim) * math.Log(orig/(turns*2*math.Pi)) / (2 * math.Log(base))
+	}
+	lo := max(0, math.Floor(place(fast)))
+	hi := min(float64(dim-1), math.Ceil(place(slow)))
+	for i := range r.freq {
+		ramp := (float64(i) - lo) / max(0.001, hi-lo)
+		keep := 1 - min(1, max(0, ramp))
+		r.freq[i] *= keep + (1-keep)/factor
+	}
+	r.mag = att * (1 + 0.1*math.Log(factor))
+}
+
+// angles writes the cosines and sines of a position, [RopeDim/2] each.
+func (r *rope) angles(cos, sin []float32, pos int) {
+	for i, f := range r.freq {
+		s, c := math.Sincos(float64(pos) * f)
+		cos[i], sin[i] = float32(c*r.mag), float32(s*r.mag)
+	}
+}
+
+// rotate turns the leading pairs of a head. In the neox form a pair is
+// (i, i+n), otherwise (2i, 2i+1), with n = len(cos) pairs.
+func rotate(head, cos, sin []float32, neox bool) {
+	n := len(cos)
+	sin = sin[:n]
+	if neox {
+		a, b := head[:n], head[n:2*n]
+		for i, c := range cos {
+			x, y, s := a[i], b[i], sin[i]
+			a[i] = float32(x*c) - float32(y*s)
+			b[i] = float32(x*s) + float32(y*c)
+		}
+		return
+	}
+	head = head[:2*n]
+	for i, c := range cos {
+		x, y, s := head[2*i], head[2*i+1], sin[i]
+		head[2*i] = float32(x*c) - float32(y*s)
+		head[2*i+1] = float32(x*s) + float32(y*c)
+	}
+}

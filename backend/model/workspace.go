@@ -1,0 +1,130 @@
+package model
+
+import (
+	"github.com/coppice-run/coppice/backend/compute"
+)
+
+// chunkTokens is the largest number of tokens that go through the layers
+// together; longer batches are cut. It is large enough to amortise reading the
+// weights and small enough for the activations to stay in the cache.
+const chunkTokens = 256
+
+// slotFloats bounds the partial results of attention, in float32 values.
+const slotFloats = 4 << 20
+
+// blockQueries is the number of queries (tokens times heads of a group) of an
+// attention task.
+const blockQueries = 32
+
+// A token is one token of a chunk.
+type token struct {
+	row *Row
+	id  int32
+	pos int
+	out int // index of its logits, -1 for none
+}
+
+// workspace is what a step needs besides the weights. It is made once.
+type workspace struct {
+	m    *Model
+	kv   *KV
+	toks []token // of the chunk
+	segs []segment
+
+	dim, qkvDim, ffn int // strides: whole blocks
+
+	x    []float32 // [tokens][dim] residual stream
+	y    []float32 // [tokens][dim] output of a half layer, to be added to x
+	qkv  []float32 // [tokens][qkvDim] queries, keys, values
+	gate []float32 // [tokens][ffn]
+	up   []float32 // [tokens][ffn]
+	acts *compute.Acts
+	cos  [2][]float32 // global, local: [tokens][RopeDim/2]
+	sin  [2][]float32
+
+	plans    [2]plan          // global, local
+	partials compute.Partials // [slot][head]
+
+	gemms  []gemmJob
+	chunk  int // panels per task
+	layer  int
+	addY   []float32   // weights of the norm that y passes before the addition, or nil
+	hasY   bool        // y is pending
+	normBy []float32   // weights of the next norm
+	reads  [2]bool     // forms of activations that the next matrices read: quantised, float
+	outs   []int       // tokens with outputs
+	outTo  [][]float32 // where their logits go
+	logits [][]float32
+
+	scratch []*scratch // per thread
+
+	// The sections, as functions made once.
+	fnEmbed, fnNorm, fnGemm, fnHeads, fnAttend, fnMerge, fnGate, fnFinal, fnLogits func(worker, task int)
+}
+
+// scratch is the private space of one thread.
+type scratch struct {
+	row     []float32 // widest row, whole blocks
+	queries *compute.Queries
+}
+
+// A gemmJob is one of the products of a section.
+type gemmJob struct {
+	w      *compute.Matrix
+	y      []float32
+	stride int
+}
+
+func wholeBlocks(n int) int { return (n + compute.BlockCols - 1) &^ (compute.BlockCols - 1) }
+
+func newWorkspace(m *Model) *workspace {
+	c := &m.cfg
+	w := &workspace{m: m}
+	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	w.dim, w.ffn = wholeBlocks(c.Dim), wholeBlocks(c.FFN)
+	// Each part starts at a whole panel, since products write whole panels.
+	w.qkvDim = wholeBlocks(qd) + 2*wholeBlocks(kd)
+	widest := max(w.dim, w.ffn, wholeBlocks(qd))
+	const n = chunkTokens
+	w.x = make([]float32, n*w.dim)
+	w.y = make([]float32, n*w.dim)
+	w.qkv = make([]float32, n*w.qkvDim)
+	w.gate = make([]float32, n*w.ffn)
+	w.up = make([]float32, n*w.ffn)
+	w.acts = compute.NewActs(n, widest)
+	for i := range w.cos {
+		w.cos[i] = make([]float32, n*c.RopeDim/2)
+		w.sin[i] = make([]float32, n*c.RopeDim/2)
+	}
+	group := c.Heads / c.KVHeads
+	block := max(1, blockQueries/group)
+	w.plans[0] = plan{tokens: block}
+	w.plans[1] = plan{tokens: block, window: c.SlidingWindow}
+	for range m.pool.Threads() {
+		w.scratch = append(w.scratch, &scratch{
+			row:     make([]float32, widest),
+			queries: compute.NewQueries(block*group, c.HeadDim),
+		})
+	}
+	w.fnEmbed, w.fnNorm, w.fnGemm, w.fnHeads = w.doEmbed, w.doNorm, w.doGemm, w.doHeads
+	w.fnAttend, w.fnMerge, w.fnGate = w.doAttend, w.doMerge, w.doGate
+	w.fnFinal, w.fnLogits = w.doFinal, w.doLogits
+	return w
+}
+
+// maxSlots returns how many (token, span) pairs a chunk may have; one token is
+// always allowed.
+func (w *workspace) maxSlots() int {
+	return slotFloats / (w.m.cfg.Heads * w.m.cfg.HeadDim)
+}
+
+// reserve makes room for the partial results of the plans.
+func (w *workspace) reserve() {
+	slots := max(w.plans[0].total, w.plans[1].total) * w.m.cfg.Heads
+	if len(w.partials.Max) < slots {
+		slots += slots / 2
+		w.partials.Max = make([]float32, slots)
+		w.partials.Sum = make([]float32, slots)
+		w.partials.Out = make([]float32, slots*w.m.cfg.HeadDim)
+	}
+}
