@@ -54,9 +54,13 @@ func (c *Cache) Forget(run string) {
 }
 
 // Dead notes that the nodes of h's path which begin at token from or later will
-// not be read again, as far as anyone knows: they are evicted first.
+// not be read again, as far as anyone knows: they are evicted first. It stops at
+// a node that other prefixes share.
 func (c *Cache) Dead(h *Handle, from int) {
 	for n := h.node; n != nil && n.parent != nil && n.start >= from; n = n.parent {
+		if n != h.node && len(n.kids) > 1 {
+			break
+		}
 		n.dead = true
 		c.reorder(n)
 	}

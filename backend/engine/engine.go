@@ -1,0 +1,383 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/model"
+	"github.com/coppice-run/coppice/backend/tokenizer"
+	"github.com/coppice-run/coppice/cache"
+	"github.com/coppice-run/coppice/grammar"
+)
+
+// Model is what the engine needs of a model. [FromModel] makes one of a
+// *model.Model.
+type Model interface {
+	VocabSize() int
+	ContextLength() int
+	// NewKV returns a pool of pages of model.PageSize tokens.
+	NewKV(pages int) (KV, error)
+	// PageBytes is the memory of one page.
+	PageBytes() int
+	Close()
+}
+
+// KV holds keys and values, and computes on them. The engine uses it from one
+// goroutine.
+type KV interface {
+	// Forward computes the rows of a batch; logits has one slice of VocabSize
+	// for each output of each row, in order. What a row computes must not
+	// depend on the other rows, nor on how its sequence was cut into rows.
+	Forward(batch *model.Batch, logits [][]float32) error
+	// CopyPage copies the first tokens positions of page src to page dst.
+	CopyPage(dst, src int32, tokens int)
+	Close()
+}
+
+// Tokenizer is what the engine needs of a tokenizer; *tokenizer.Tokenizer is
+// one.
+type Tokenizer interface {
+	Size() int
+	EncodePieces(pieces []tokenizer.Piece) []backend.Token
+	Bytes(id backend.Token) []byte
+	IsControl(id backend.Token) bool
+	EndTokens() []backend.Token
+	BOS() (backend.Token, bool)
+	EOS() (backend.Token, bool)
+	AddBOS() bool
+	AddSpacePrefix() bool
+}
+
+// Config says what an engine is made of. Model, Tokenizer and Fingerprint are
+// needed, the rest has defaults.
+type Config struct {
+	Model     Model
+	Tokenizer Tokenizer
+	// Template writes the turns. Without one, turns are plain text: the role, a
+	// colon and the content on lines of their own.
+	Template Template
+	Name     string // of the model, for people
+	// Fingerprint changes whenever the weights or the tokenizer do.
+	Fingerprint string
+
+	// Pages is the size of the KV pool in pages of 16 tokens. Without it,
+	// MemoryBytes decides, 1 GiB if that is 0 too; never more than MaxSeqs
+	// whole contexts need.
+	Pages       int
+	MemoryBytes int64
+	// MaxBatchTokens is the number of tokens a step computes at most, 512 by
+	// default. A long prompt is cut into such pieces.
+	MaxBatchTokens int
+	// MaxSeqs is the number of sequences that run at once, 64 by default; more
+	// wait.
+	MaxSeqs int
+	// MaxWaiting is the number of requests that may wait, 4096 by default; more
+	// are refused with backend.ErrOverloaded.
+	MaxWaiting int
+	// Check recounts all pages after every step and panics in the loop, which
+	// fails the requests of the step, if the sum is wrong. For tests.
+	Check bool
+	// Log receives what no request can be told. The default drops it.
+	Log *slog.Logger
+}
+
+func (c *Config) setDefaults() error {
+	switch {
+	case c.Model == nil:
+		return errors.New("engine: no model")
+	case c.Tokenizer == nil:
+		return errors.New("engine: no tokenizer")
+	case c.Fingerprint == "":
+		return errors.New("engine: no fingerprint")
+	case c.Tokenizer.Size() > c.Model.VocabSize():
+		return fmt.Errorf("engine: the tokenizer has %d tokens and the model %d", c.Tokenizer.Size(), c.Model.VocabSize())
+	case c.Pages < 0 || c.MemoryBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0:
+		return errors.New("engine: a limit is negative")
+	}
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.MaxBatchTokens, 512)
+	def(&c.MaxSeqs, 64)
+	def(&c.MaxWaiting, 4096)
+	if c.Pages == 0 {
+		if c.MemoryBytes == 0 {
+			c.MemoryBytes = 1 << 30
+		}
+		all := c.MaxSeqs * (pagesFor(c.Model.ContextLength()) + 1)
+		c.Pages = int(min(c.MemoryBytes/int64(c.Model.PageBytes()), int64(all)))
+		if c.Pages == 0 {
+			return fmt.Errorf("engine: %d bytes of memory for keys and values, and a page of 16 tokens takes %d", c.MemoryBytes, c.Model.PageBytes())
+		}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Engine runs a model. It is safe for concurrent use.
+type Engine struct {
+	cfg      Config
+	id       uint64
+	tok      Tokenizer
+	end      []backend.Token // ends a turn, ascending
+	context  int             // tokens a sequence may have
+	compiler *compiler
+	grammars *grammars
+
+	mu      sync.Mutex
+	inbox   []*sequence
+	jobs    []func()
+	arrived uint64
+	waiting int // requests accepted and not yet finished
+	closed  bool
+	stats   Stats
+	wake    chan struct{}
+	done    chan struct{}
+
+	// What follows belongs to the loop.
+	kv        KV
+	sched     *scheduler
+	pass      uint64
+	batch     model.Batch
+	buffers   [][]float32
+	mask      []uint64
+	rawLogits []float32
+	totals    Stats
+}
+
+// New starts an engine. Close it when done; that closes the model too.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	kv, err := cfg.Model.NewKV(cfg.Pages)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	e := &Engine{
+		cfg:  cfg,
+		id:   rand.Uint64() | 1,
+		tok:  cfg.Tokenizer,
+		kv:   kv,
+		wake: make(chan struct{}, 1),
+		done: make(chan struct{}),
+	}
+	tmpl := newTurnTemplate(cfg.Template, cfg.Tokenizer)
+	e.end = endTokens(cfg.Tokenizer, tmpl)
+	e.context = min(cfg.Model.ContextLength(), cfg.Pages*cache.PageTokens)
+	e.compiler = newCompiler(cfg.Tokenizer, tmpl, cfg.Fingerprint, 64<<20)
+	e.grammars = newGrammars(sync.OnceValues(func() (*grammar.Vocab, error) { return newVocab(e.tok, e.end) }))
+	e.mask = make([]uint64, (cfg.Model.VocabSize()+63)/64)
+	e.sched = e.newScheduler()
+	e.stats = e.snapshot()
+	go e.loop()
+	return e, nil
+}
+
+func (e *Engine) newScheduler() *scheduler {
+	return &scheduler{
+		cache:      cache.New(e.cfg.Pages),
+		copyPage:   e.kv.CopyPage,
+		budget:     e.cfg.MaxBatchTokens,
+		maxSeqs:    e.cfg.MaxSeqs,
+		maxOutputs: max(e.cfg.MaxSeqs, 32),
+		minShare:   cache.PageTokens,
+		ageLimit:   64,
+	}
+}
+
+// endTokens is the union of what the tokenizer knows to end a text and what the
+// template ends an assistant's turn with.
+func endTokens(tok Tokenizer, tmpl turnTemplate) []backend.Token {
+	end := slices.Clone(tok.EndTokens())
+	if _, close, err := tmpl.turn(nil, backend.Assistant); err == nil {
+		for _, id := range tok.EncodePieces(close) {
+			if tok.IsControl(id) {
+				end = append(end, id)
+				break
+			}
+		}
+	}
+	slices.Sort(end)
+	return slices.Compact(end)
+}
+
+func (e *Engine) isEnd(t backend.Token) bool {
+	_, ok := slices.BinarySearch(e.end, t)
+	return ok
+}
+
+// hideEnd takes the end tokens out of a mask, unless nothing else is in it.
+func (e *Engine) hideEnd(mask []uint64) {
+	var had [8]backend.Token
+	hidden := had[:0]
+	for _, t := range e.end {
+		if mask[t/64]&(1<<(t%64)) != 0 {
+			mask[t/64] &^= 1 << (t % 64)
+			hidden = append(hidden, t)
+		}
+	}
+	for _, w := range mask {
+		if w != 0 {
+			return
+		}
+	}
+	for _, t := range hidden {
+		mask[t/64] |= 1 << (t % 64)
+	}
+}
+
+// Info describes the model and what the engine can do: everything.
+func (e *Engine) Info() backend.Info {
+	return backend.Info{
+		Model:         e.cfg.Name,
+		Fingerprint:   e.cfg.Fingerprint,
+		ContextLength: e.context,
+		Capabilities: backend.Capabilities{
+			JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
+			TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true,
+		},
+	}
+}
+
+// Tokenize returns the ids of a prompt.
+func (e *Engine) Tokenize(turns []backend.Turn, open bool) ([]backend.Token, error) {
+	p, err := e.compiler.compile(turns, open)
+	if err != nil {
+		return nil, err
+	}
+	return p.ids, nil
+}
+
+// Stats counts the work of an engine since it was made, and what it holds now.
+type Stats struct {
+	Steps       uint64 // forward passes
+	Computed    uint64 // tokens that went through one
+	Cached      uint64 // prompt tokens that did not have to
+	Forced      uint64 // tokens that a constraint gave without a pass
+	Sampled     uint64
+	Preempted   uint64 // times that a sequence lost its pages
+	Failed      uint64 // requests that ended with an error
+	Finished    uint64 // requests that ended well
+	Rebuilt     uint64 // times that the cache was thrown away after a fault
+	Waiting     int    // sequences
+	Running     int
+	Pages       int // free + held + evictable
+	Free        int
+	Held        int
+	Evictable   int
+	CachedNodes int // of the tree
+}
+
+// Stats returns the counters as of the last step.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stats
+}
+
+func (e *Engine) snapshot() Stats {
+	s := e.totals
+	c := e.sched.cache.Stats()
+	s.Steps = e.pass
+	s.Preempted += uint64(e.sched.preempt)
+	s.Waiting, s.Running = len(e.sched.waiting), len(e.sched.running)
+	s.Pages, s.Free, s.Held, s.Evictable, s.CachedNodes = c.Pages, c.Free, c.Held, c.Evictable, c.Nodes
+	return s
+}
+
+// Flush forgets all cached prefixes. Requests that run are not disturbed.
+func (e *Engine) Flush() {
+	e.do(func() { e.sched.cache.Flush() })
+}
+
+// EndRun tells that no request of a run will follow, so what was kept for it
+// is ordinary cache now.
+func (e *Engine) EndRun(run string) {
+	e.do(func() { e.sched.cache.Forget(run) })
+}
+
+// do runs f on the loop and waits for it.
+func (e *Engine) do(f func()) {
+	ran := make(chan struct{})
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.jobs = append(e.jobs, func() { f(); close(ran) })
+	e.mu.Unlock()
+	e.signal()
+	<-ran
+}
+
+func (e *Engine) signal() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close stops the engine: requests that are not finished end with
+// backend.ErrClosed. It returns when the loop has ended.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	was := e.closed
+	e.closed = true
+	e.mu.Unlock()
+	e.signal()
+	<-e.done
+	if !was {
+		e.kv.Close()
+		e.cfg.Model.Close()
+	}
+	return nil
+}
+
+// submit hands a sequence to the loop.
+func (e *Engine) submit(s *sequence) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return backend.ErrClosed
+	case e.waiting >= e.cfg.MaxWaiting:
+		return fmt.Errorf("%w: %d requests wait already", backend.ErrOverloaded, e.waiting)
+	}
+	e.waiting++
+	e.arrived++
+	s.order = e.arrived
+	e.inbox = append(e.inbox, s)
+	e.signal()
+	return nil
+}
+
+// wrap puts a request's name before its error.
+func wrap(id string, err error) error {
+	if err == nil || id == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", id, err)
+}
+
+// ctxError is the error of a cancelled request.
+func ctxError(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}
+
+// stack is the stack of a recovered panic, for the log.
+func stack() string { return string(debug.Stack()) }

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/grammar"
+)
+
+// generation is the task of a sequence that grows token by token: it draws
+// tokens, appends what the constraint forces, and ends.
+type generation struct {
+	engine *Engine
+	req    *backend.Request
+	limit  int // tokens to generate at most
+	sample *sampler
+	stream *stream
+	out    *output[*backend.Result]
+
+	constrained bool
+	state       grammar.State
+
+	logprobs []float64
+	sampled  int
+	forced   int
+	ended    bool // an end token was drawn
+
+	finished bool
+	reason   backend.FinishReason
+	stop     stopAt
+	stopped  bool // by stop
+	err      error
+}
+
+func (g *generation) generated() int { return g.sampled + g.forced }
+
+func (g *generation) wants(s *sequence, pos int) bool { return pos == len(s.tokens)-1 }
+
+// logits draws the token after pos, which is the last one.
+func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
+	t, err := g.draw(s, logits)
+	switch {
+	case err != nil:
+		g.err, g.finished = err, true
+	case e.isEnd(t):
+		g.ended = true
+		g.end(backend.FinishStop)
+	default:
+		g.sampled++
+		g.take(s, t, backend.Sampled)
+		g.advance(s)
+	}
+	if g.finished {
+		e.sched.remove(s)
+		e.finish(s, g.err)
+		return
+	}
+	g.out.send(g.stream.take())
+}
+
+// draw picks the next token of s.
+func (g *generation) draw(s *sequence, logits []float32) (backend.Token, error) {
+	lse := 0.0
+	if g.req.Logprobs {
+		lse = logSumExp(logits)
+	}
+	var raw []float32
+	if g.req.Logprobs {
+		raw = append(g.engine.rawLogits[:0], logits...)
+		g.engine.rawLogits = raw
+	}
+	noEnd := g.req.IgnoreEOS || g.generated() < g.req.MinTokens
+	var allowed []uint64
+	if g.constrained {
+		allowed = g.engine.mask
+		g.state.Mask(allowed)
+		if noEnd {
+			g.engine.hideEnd(allowed)
+		}
+	} else if noEnd {
+		for _, t := range g.engine.end {
+			logits[t] = float32(math.Inf(-1))
+		}
+	}
+	t, err := g.sample.pick(logits, allowed, len(s.tokens))
+	if err != nil {
+		return 0, fmt.Errorf("%w: after %d tokens", err, g.generated())
+	}
+	if g.req.Logprobs && !g.engine.isEnd(t) {
+		g.logprobs = append(g.logprobs, float64(raw[t])-lse)
+	}
+	return t, nil
+}
+
+// take adds a token to the output.
+func (g *generation) take(s *sequence, t backend.Token, origin backend.Origin) {
+	s.tokens = append(s.tokens, t)
+	g.sample.saw(t)
+	if g.stop, g.stopped = g.stream.push(t, origin); g.stopped {
+		g.end(backend.FinishStop)
+	}
+	if !g.constrained || g.finished {
+		return
+	}
+	if origin == backend.Sampled {
+		state, err := g.state.Accept(t)
+		if err != nil {
+			g.err, g.finished = fmt.Errorf("%w: the constraint refuses token %d that it allowed: %w", backend.ErrUnavailable, t, err), true
+			return
+		}
+		g.state = state
+	}
+}
+
+// advance appends what the constraint forces and ends the generation if it is
+// complete or at its limit.
+func (g *generation) advance(s *sequence) {
+	for !g.finished {
+		if g.constrained && g.state.Done() {
+			g.end(backend.FinishStop)
+			return
+		}
+		if g.generated() >= g.limit {
+			g.end(backend.FinishLength)
+			return
+		}
+		if !g.constrained || g.req.NoJump || g.req.Logprobs {
+			return
+		}
+		tokens, after := g.state.Jump()
+		if len(tokens) == 0 {
+			return
+		}
+		for _, t := range tokens {
+			if g.generated() >= g.limit {
+				g.end(backend.FinishLength)
+				return
+			}
+			g.forced++
+			if g.take(s, t, backend.Forced); g.finished {
+				return
+			}
+		}
+		g.state = after
+	}
+}
+
+func (g *generation) end(reason backend.FinishReason) { g.finished, g.reason = true, reason }
+
+// finish ends the generation. The counters of the engine are the loop's: a
+// generation that never got there calls it with its own goroutine and has none
+// to add.
+func (g *generation) finish(e *Engine, s *sequence, err error) {
+	if err != nil {
+		g.out.finish(nil, err)
+		return
+	}
+	g.out.finish(g.result(s), nil)
+}
+
+// result closes the stream and says what the generation was and cost.
+func (g *generation) result(s *sequence) *backend.Result {
+	at := -1
+	r := &backend.Result{Finish: g.reason}
+	if g.stopped {
+		at, r.Matched = g.stop.at, g.stop.stop
+	}
+	e := g.stream.finish(at, func(text string) []backend.Token { return encodeText(g.engine.tok, text) })
+	g.out.send(e.deltas)
+	r.Part = backend.Part{Text: e.text, Tokens: e.tokens, Model: g.engine.cfg.Fingerprint}
+	if len(e.tokens) == 0 {
+		r.Part.Model = ""
+	}
+	if g.req.Logprobs {
+		// A token that was cut keeps its log-probability on its first piece.
+		r.Logprobs = make([]float64, len(e.tokens))
+		copy(r.Logprobs, g.logprobs[:min(len(g.logprobs), e.kept+1)])
+	}
+	passes := g.generated()
+	if g.ended {
+		passes++
+	}
+	r.Usage = backend.Usage{
+		PromptTokens:   s.prompt,
+		CachedTokens:   s.usage.cached,
+		ComputedTokens: s.usage.computed,
+		ForcedTokens:   g.forced,
+		SampledTokens:  g.sampled,
+		Passes:         s.usage.passes,
+		Without:        backend.Cost{ComputedTokens: s.prompt + g.generated(), ForwardPasses: passes},
+	}
+	return r
+}

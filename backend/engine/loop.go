@@ -1,0 +1,261 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coppice-run/coppice/backend"
+)
+
+// loop is the one goroutine that computes. Each round takes in what arrived,
+// plans a step, runs the model on it, and hands the logits to the tasks, which
+// draw tokens and send text.
+func (e *Engine) loop() {
+	defer close(e.done)
+	for e.receive() {
+		e.round()
+		e.mu.Lock()
+		e.stats = e.snapshot()
+		e.mu.Unlock()
+	}
+	all := slices.Concat(e.sched.running, e.sched.waiting)
+	for _, s := range all {
+		e.sched.remove(s)
+		e.finish(s, backend.ErrClosed)
+	}
+	e.mu.Lock()
+	inbox, jobs := e.inbox, e.jobs
+	e.inbox, e.jobs = nil, nil
+	e.stats = e.snapshot()
+	e.mu.Unlock()
+	for _, s := range inbox {
+		e.finish(s, backend.ErrClosed)
+	}
+	for _, job := range jobs {
+		job()
+	}
+}
+
+// receive takes in new sequences and runs jobs. It waits while there is nothing
+// to do and reports false when the engine is to end.
+func (e *Engine) receive() bool {
+	for {
+		e.mu.Lock()
+		closed, inbox, jobs := e.closed, e.inbox, e.jobs
+		if !closed {
+			e.inbox, e.jobs = nil, nil
+		}
+		e.mu.Unlock()
+		if closed {
+			return false
+		}
+		for _, s := range inbox {
+			e.sched.enqueue(s)
+		}
+		for _, job := range jobs {
+			job()
+		}
+		if len(jobs) > 0 {
+			e.mu.Lock()
+			e.stats = e.snapshot()
+			e.mu.Unlock()
+		}
+		if len(e.sched.running)+len(e.sched.waiting) > 0 {
+			return true
+		}
+		<-e.wake
+	}
+}
+
+// round runs one step. A panic in it ends the requests of the step; the engine
+// lives on with an empty cache.
+func (e *Engine) round() {
+	defer func() {
+		if r := recover(); r != nil {
+			e.rebuild(r)
+		}
+	}()
+	e.reap()
+	plan := e.sched.next()
+	e.endFailed()
+	if len(plan) == 0 {
+		if len(e.sched.running)+len(e.sched.waiting) > 0 {
+			e.unstick()
+		}
+		e.check()
+		return
+	}
+	e.step(plan)
+	e.check()
+}
+
+// reap ends the sequences whose callers have gone.
+func (e *Engine) reap() {
+	for _, list := range [][]*sequence{e.sched.running, e.sched.waiting} {
+		for _, s := range slices.Clone(list) {
+			if s.ctx.Err() != nil {
+				e.sched.remove(s)
+				e.finish(s, ctxError(s.ctx))
+			}
+		}
+	}
+}
+
+// endFailed ends the sequences that the scheduler could not serve.
+func (e *Engine) endFailed() {
+	failed := e.sched.failed
+	e.sched.failed = nil
+	for _, f := range failed {
+		e.sched.remove(f.seq)
+		e.finish(f.seq, f.err)
+	}
+}
+
+// unstick is called when there are sequences and none of them can go on, which
+// the scheduler rules out unless one of them was just preempted or ended. If it
+// happens again and again the first one is given up.
+func (e *Engine) unstick() {
+	if e.sched.idle++; e.sched.idle < 3 {
+		return
+	}
+	e.sched.idle = 0
+	s := slices.Concat(e.sched.running, e.sched.waiting)[0]
+	e.cfg.Log.Error("engine: no sequence can go on", "request", s.id)
+	e.sched.remove(s)
+	e.finish(s, fmt.Errorf("%w: the scheduler found no way to go on", backend.ErrUnavailable))
+}
+
+// step runs the model on a plan and delivers what it computed.
+func (e *Engine) step(plan []work) {
+	e.sched.idle = 0
+	rows := e.batch.Rows[:0]
+	outputs := 0
+	for _, w := range plan {
+		s := w.seq
+		rows = slices.Grow(rows, 1)[:len(rows)+1]
+		row := &rows[len(rows)-1]
+		row.Tokens = s.tokens[s.computed : s.computed+w.n]
+		row.Start = s.computed
+		row.Pages = s.pages
+		row.Outputs = row.Outputs[:0]
+		for i := range w.n {
+			if s.task.wants(s, s.computed+i) {
+				row.Outputs = append(row.Outputs, i)
+				outputs++
+			}
+		}
+	}
+	e.batch.Rows = rows
+	for len(e.buffers) < outputs {
+		e.buffers = append(e.buffers, make([]float32, e.cfg.Model.VocabSize()))
+	}
+	if err := e.kv.Forward(&e.batch, e.buffers[:outputs]); err != nil {
+		for _, w := range slices.Clone(plan) {
+			e.sched.remove(w.seq)
+			e.finish(w.seq, fmt.Errorf("%w: forward pass: %w", backend.ErrUnavailable, err))
+		}
+		return
+	}
+	e.pass++
+	// All of it is computed before any task sees a logit: a task may end its
+	// sequence, or start others.
+	steps := slices.Clone(plan)
+	starts := make([]int, len(steps))
+	for i, w := range steps {
+		starts[i] = w.seq.computed
+		w.seq.usage.pass(e.id, e.pass, w.n)
+		e.totals.Computed += uint64(w.n)
+		e.sched.progress(w.seq, w.n)
+	}
+	used := 0
+	for i, w := range steps {
+		row := &e.batch.Rows[i]
+		for _, o := range row.Outputs {
+			logits := e.buffers[used]
+			used++
+			if w.seq.ended {
+				continue
+			}
+			w.seq.task.logits(e, w.seq, starts[i]+o, logits)
+		}
+	}
+}
+
+// finish ends a sequence that is out of the scheduler already.
+func (e *Engine) finish(s *sequence, err error) {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	if !s.child {
+		e.mu.Lock()
+		e.waiting--
+		e.mu.Unlock()
+	}
+	if !s.child {
+		e.totals.Cached += uint64(s.usage.cached)
+	}
+	if g, ok := s.task.(*generation); ok {
+		e.totals.Forced += uint64(g.forced)
+		e.totals.Sampled += uint64(g.sampled)
+	}
+	if err != nil {
+		e.totals.Failed++
+	} else if !s.child {
+		e.totals.Finished++
+	}
+	s.task.finish(e, s, err)
+}
+
+// rebuild is the answer to a panic in a step. The sequences of the step fail,
+// the cache is thrown away, the others begin again from their tokens.
+func (e *Engine) rebuild(reason any) {
+	e.cfg.Log.Error("engine: panic in a step", "panic", reason, "stack", stack())
+	e.totals.Rebuilt++
+	victims := make(map[*sequence]bool)
+	for _, w := range e.sched.plan {
+		victims[w.seq] = true
+	}
+	old := e.sched
+	all := slices.Concat(old.running, old.waiting)
+	if len(victims) == 0 {
+		for _, s := range all {
+			victims[s] = true
+		}
+	}
+	e.totals.Preempted += uint64(old.preempt)
+	e.sched = e.newScheduler()
+	e.sched.step = old.step
+	for s := range victims {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	for _, s := range all {
+		s.h, s.pages, s.owned, s.computed, s.detached = nil, nil, 0, 0, false
+		if !victims[s] {
+			e.sched.enqueue(s)
+		}
+	}
+	for _, s := range all {
+		if victims[s] {
+			e.finish(s, fmt.Errorf("%w: internal error: %v", backend.ErrUnavailable, reason))
+		}
+	}
+}
+
+// check verifies the pages: when asked for after every step, and always, in
+// brief, when the engine goes idle.
+func (e *Engine) check() {
+	if e.cfg.Check {
+		if err := e.sched.check(); err != nil {
+			panic(err)
+		}
+	}
+	if len(e.sched.running) > 0 {
+		return
+	}
+	if st := e.sched.cache.Stats(); st.Held != 0 || st.Handles != 0 {
+		panic(fmt.Sprintf("%d pages and %d handles are held by nobody", st.Held, st.Handles))
+	}
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/cache"
+)
+
+// A sequence is a list of tokens that the model computes, and the pages it
+// does so on. It belongs to the loop.
+//
+//	tokens   0 ......... computed ......... len(tokens)
+//	         |  in pages         | pending
+//	pages    [ 0 ][ 1 ] owned [ 2 ][ 3 ]
+//	         | pinned with h | held by the sequence
+//
+// The prefix of h is in the tree. Page owned may be in the tree as well, in
+// part: the sequence is the only one that writes to it, after what is there.
+type sequence struct {
+	id    string
+	ns    cache.Namespace
+	hints backend.Hints
+	task  task
+
+	tokens []backend.Token
+	prompt int // tokens[:prompt] were given
+	// scored is the first position whose logits are wanted, when there are more
+	// than the last: what the tree has from there on is not used. 0 if none.
+	scored int
+
+	h        *cache.Handle // nil while it waits
+	pages    []int32
+	owned    int
+	computed int
+	detached bool // h pins nothing, all pages are the sequence's
+
+	order    uint64 // of arrival
+	since    uint64 // step in which it began to wait
+	served   uint64 // step that last computed some of it
+	admitted bool   // was running at least once
+	front    bool   // goes before all that were never admitted
+	child    bool   // part of another request
+	ended    bool
+	ctx      context.Context
+	peek     int    // cached prefix, when the tree was at peekAt
+	peekAt   uint64 // 1 + version of the tree
+
+	usage usage
+}
+
+// A task is what a sequence is computed for.
+type task interface {
+	// wants reports whether the logits after the token at pos are needed.
+	wants(s *sequence, pos int) bool
+	// logits delivers them. The task may append tokens to the sequence, or end
+	// it through the engine. It may change the slice, which is reused after.
+	logits(e *Engine, s *sequence, pos int, logits []float32)
+	// finish ends the task of s, which holds no pages any more; err is nil if
+	// the task said that it is done.
+	finish(e *Engine, s *sequence, err error)
+}
+
+func (s *sequence) pending() int { return len(s.tokens) - s.computed }
+
+// matchLimit bounds the tokens that may come from the tree: those after it must
+// be computed because their logits are wanted.
+func (s *sequence) matchLimit() int {
+	if s.scored > 0 {
+		return s.scored
+	}
+	return len(s.tokens) - 1
+}
+
+// prefilling reports whether some of the prompt is still to be computed.
+func (s *sequence) prefilling() bool { return s.computed < s.prompt }
+
+// usage counts what a sequence cost.
+type usage struct {
+	cached   int
+	computed int
+	passes   []backend.Span
+}
+
+// pass notes that the engine's pass n computed tokens of the sequence.
+func (u *usage) pass(engine, n uint64, tokens int) {
+	u.computed += tokens
+	u.passes = addSpan(u.passes, backend.Span{Engine: engine, From: n, To: n})
+}
+
+// addSpan adds a span to a list that is in ascending order, and joins it with
+// the last one if they touch.
+func addSpan(spans []backend.Span, sp backend.Span) []backend.Span {
+	if n := len(spans); n > 0 && spans[n-1].Engine == sp.Engine && sp.From <= spans[n-1].To+1 && sp.From >= spans[n-1].From {
+		spans[n-1].To = max(spans[n-1].To, sp.To)
+		return spans
+	}
+	return append(spans, sp)
+}
