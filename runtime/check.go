@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+)
+
+// Missing is something that a node needs and a backend cannot do.
+type Missing struct {
+	Node string // id in the program
+	Pos  lang.Pos
+	Need string // name of the capability, as in backend.Capabilities' JSON
+	Why  string // what of the node needs it
+}
+
+// UnsupportedError lists all that a program needs and a backend cannot do. It
+// is backend.ErrUnsupported.
+type UnsupportedError struct {
+	Program string
+	Model   string
+	Missing []Missing
+}
+
+func (e *UnsupportedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "program %s cannot run on %s, which lacks what these nodes need:", e.Program, e.Model)
+	for _, m := range e.Missing {
+		b.WriteString("\n  ")
+		writePos(&b, m.Pos)
+		fmt.Fprintf(&b, "%s: %s (%s)", m.Node, m.Need, m.Why)
+	}
+	return b.String()
+}
+
+// Is makes errors.Is(err, backend.ErrUnsupported) true.
+func (e *UnsupportedError) Is(target error) bool { return target == backend.ErrUnsupported }
+
+// Check reports whether a backend of that description can run the program: nil
+// or an *UnsupportedError.
+func Check(g *lang.Graph, info backend.Info) error {
+	c := checker{have: info.Capabilities}
+	c.body(g.Body, false)
+	if len(c.missing) == 0 {
+		return nil
+	}
+	return &UnsupportedError{Program: g.Name, Model: info.Model, Missing: c.missing}
+}
+
+type checker struct {
+	have    backend.Capabilities
+	missing []Missing
+}
+
+func (c *checker) need(n *lang.Node, have bool, need, why string) {
+	if !have {
+		c.missing = append(c.missing, Missing{Node: n.ID, Pos: n.Pos, Need: need, Why: why})
+	}
+}
+
+// body checks nodes; role says whether they are inside a role block.
+func (c *checker) body(nodes []*lang.Node, role bool) {
+	for _, n := range nodes {
+		switch n.Kind {
+		case lang.KindText:
+			c.need(n, role || n.Text.Role != "" || c.have.Raw, "raw", "text outside of any turn")
+		case lang.KindGen:
+			c.need(n, n.Gen.Regex == "" || c.have.Regex, "regex", "its output is limited by a regular expression")
+			c.need(n, n.Gen.EBNF == "" || c.have.EBNF, "ebnf", "its output is limited by a grammar")
+			c.need(n, n.Gen.Sampling.Seed == nil || c.have.Seed, "seed", "it has a seed")
+		case lang.KindJSON:
+			c.need(n, c.have.JSONSchema, "json_schema", "its output is limited by a JSON schema")
+			c.need(n, n.JSON.Sampling.Seed == nil || c.have.Seed, "seed", "it has a seed")
+		case lang.KindSelect:
+			c.need(n, c.have.Score, "score", "it compares the likelihood of options")
+		case lang.KindRole:
+			c.body(n.Role.Body, true)
+		case lang.KindWhen:
+			c.body(n.When.Then, role)
+			c.body(n.When.Else, role)
+		case lang.KindRepeat:
+			c.body(n.Repeat.Body, role)
+		case lang.KindForEach:
+			c.body(n.ForEach.Body, role)
+		case lang.KindFork:
+			c.body(n.Fork.Body, role)
+			for i := range n.Fork.Arms {
+				c.body(n.Fork.Arms[i].Body, role)
+			}
+		}
+	}
+}

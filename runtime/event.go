@@ -1,0 +1,165 @@
+package runtime
+
+import (
+	"encoding/json"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/coppice-run/coppice/backend"
+)
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds of events and the fields they use besides Seq, Time and Kind.
+const (
+	RunStarted     EventKind = "run_started"     // Run, Program, Restored
+	NodeStarted    EventKind = "node_started"    // Task, Node, Branch, Does
+	TextDelta      EventKind = "delta"           // Task, Node, Branch, Text, Offset, Tokens, Forced
+	NodeFinished   EventKind = "node_finished"   // Task, Node, Branch, Does; Text, Finish, Scores, Value or Error; Cost; Restored is 1 if it came from a journal
+	NodeCancelled  EventKind = "node_cancelled"  // Task, Node, Branch
+	BranchStarted  EventKind = "branch_started"  // Branch, Label
+	BranchFinished EventKind = "branch_finished" // Branch, Label, Status, Error
+	UsageSoFar     EventKind = "usage"           // Usage, of the whole run
+	RunFinished    EventKind = "run_finished"    // Value, Usage
+	RunFailed      EventKind = "run_failed"      // Error, Usage
+	// Dropped stands for deltas that a Log no longer has: First to Seq. Texts
+	// holds what the tasks that run now have written so far; a reader takes it
+	// in place of its own and ignores the part of later deltas that lies before
+	// its end.
+	Dropped EventKind = "dropped"
+)
+
+// Event is one thing that happened in a run. Its JSON form is stable: fields are
+// added, never renamed. Which fields are set is said at the kinds.
+type Event struct {
+	// Seq numbers the events of one process's run from 1 without a gap.
+	Seq  uint64    `json:"seq"`
+	Time time.Time `json:"time,omitzero"`
+	Kind EventKind `json:"kind"`
+
+	Run     string `json:"run,omitempty"`
+	Program string `json:"program,omitempty"`
+
+	Task   string `json:"task,omitempty"`   // instance id
+	Node   string `json:"node,omitempty"`   // id in the program
+	Branch string `json:"branch,omitempty"` // empty for the trunk
+	Label  string `json:"label,omitempty"`  // of the branch
+	Does   string `json:"does,omitempty"`   // kind of the node: gen, json, select or call
+	Status Status `json:"status,omitempty"`
+
+	Text   string          `json:"text,omitempty"`   // new text, or a node's whole text
+	Offset int             `json:"offset,omitempty"` // bytes of the node's text before Text
+	Tokens []backend.Token `json:"tokens,omitempty"`
+	Forced bool            `json:"forced,omitempty"` // the constraint left no choice
+
+	Finish backend.FinishReason `json:"finish,omitempty"`
+	Scores []OptionScore        `json:"scores,omitempty"`
+	Value  json.RawMessage      `json:"value,omitempty"`
+	Error  string               `json:"error,omitempty"`
+	Cost   *backend.Usage       `json:"cost,omitempty"`  // of the node
+	Usage  *Usage               `json:"usage,omitempty"` // of the run so far
+
+	Restored int               `json:"restored,omitempty"`
+	First    uint64            `json:"first,omitempty"`
+	Texts    map[string]string `json:"texts,omitempty"` // by task
+}
+
+// OptionScore is how likely an option of a select was.
+type OptionScore struct {
+	Option  string  `json:"option"`
+	Logprob float64 `json:"logprob"` // of the option as scored, in nats
+	P       float64 `json:"p"`       // among the options
+}
+
+// Sink takes the events of a run in order, one at a time. Emit must return at
+// once: it is called from the goroutine that decodes tokens. What is slow reads
+// from a [Log] instead.
+type Sink interface {
+	Emit(Event)
+}
+
+// SinkFunc is a function as a Sink.
+type SinkFunc func(Event)
+
+// Emit calls f.
+func (f SinkFunc) Emit(e Event) { f(e) }
+
+// emitter numbers events and hands them to a sink. A nil emitter drops them.
+type emitter struct {
+	mu    sync.Mutex
+	seq   uint64
+	sink  Sink
+	clock func() time.Time
+}
+
+func (em *emitter) emit(e Event) {
+	if em == nil {
+		return
+	}
+	em.mu.Lock()
+	defer em.mu.Unlock()
+	em.seq++
+	e.Seq = em.seq
+	if em.clock != nil {
+		e.Time = em.clock()
+	}
+	em.sink.Emit(e)
+}
+
+// deltas returns the function that streams a task's text, nil if nobody
+// listens. It may be called until the task's result is taken.
+func (em *emitter) deltas(t *Task) func(backend.Delta) {
+	if em == nil {
+		return nil
+	}
+	offset := 0
+	return func(d backend.Delta) {
+		em.emit(Event{
+			Kind: TextDelta, Task: t.ID, Node: t.Node.ID, Branch: t.Branch,
+			Text: d.Text, Offset: offset, Tokens: d.Tokens, Forced: d.Origin == backend.Forced,
+		})
+		offset += len(d.Text)
+	}
+}
+
+// started and finished describe a task.
+func (t *Task) event(kind EventKind) Event {
+	return Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: string(t.Node.Kind)}
+}
+
+// finishedEvent describes the result of a task.
+func finishedEvent(t *Task, r *Result) Event {
+	e := t.event(NodeFinished)
+	switch {
+	case r.Failure != nil:
+		e.Error = r.Failure.Message
+	case r.Generate != nil:
+		e.Text, e.Finish = r.Generate.Part.Text, r.Generate.Finish
+		e.Cost = &r.Generate.Usage
+	case r.Score != nil:
+		e.Text = t.Score.Options[Best(r.Score)]
+		e.Scores = scores(t.Score.Options, r.Score)
+		e.Cost = &r.Score.Usage
+	default:
+		e.Value = r.Value
+	}
+	return e
+}
+
+// scores returns the options with their probabilities among themselves.
+func scores(options []string, s *backend.ScoreResult) []OptionScore {
+	out := make([]OptionScore, len(options))
+	best := s.Options[Best(s)].Sum
+	total := 0.0
+	for i, o := range options {
+		p := math.Exp(s.Options[i].Sum - best)
+		out[i] = OptionScore{Option: o, Logprob: s.Options[i].Sum, P: p}
+		total += p
+	}
+	for i := range out {
+		out[i].P /= total
+	}
+	return out
+}

@@ -1,0 +1,231 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// Errors of journals.
+var (
+	// ErrJournalLocked: another process, or another run of this one, has the
+	// journal open.
+	ErrJournalLocked = errors.New("the journal is in use by another run")
+	// ErrJournalCorrupt: something before the end of the journal is damaged.
+	ErrJournalCorrupt = errors.New("the journal is damaged")
+	// ErrJournalMismatch: the journal is of another program, other inputs or
+	// another model.
+	ErrJournalMismatch = errors.New("the journal is of another run")
+)
+
+// JournalError is an error of a journal file. A run that it ends has lost
+// nothing that was recorded: once the cause is gone, it can be resumed.
+type JournalError struct {
+	Path   string
+	Offset int64 // in bytes, of the record concerned; -1 if of none
+	Err    error
+}
+
+func (e *JournalError) Error() string {
+	if e.Offset < 0 {
+		return fmt.Sprintf("journal %s: %v", e.Path, e.Err)
+	}
+	return fmt.Sprintf("journal %s at byte %d: %v", e.Path, e.Offset, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *JournalError) Unwrap() error { return e.Err }
+
+// journalFormat is the version of the format written. It changes when a reader
+// of the old one would misread the new.
+const journalFormat = 1
+
+// Header is the first record of a journal: what the run is.
+type Header struct {
+	Format  int    `json:"format"`
+	Coppice string `json:"coppice"` // version that wrote it
+	Run     string `json:"run"`
+	// Created is when; for people only.
+	Created   time.Time       `json:"created,omitzero"`
+	Program   string          `json:"program"`
+	GraphHash string          `json:"graph_hash"`
+	Graph     json.RawMessage `json:"graph"` // whole, as lang.Graph.JSON gives it
+	Inputs    json.RawMessage `json:"inputs"`
+	Seed      uint64          `json:"seed"`
+	Limits    Limits          `json:"limits"`
+	// Model and Fingerprint are those of the backend that began the run.
+	Model       string `json:"model"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// The kinds of records after the header.
+const (
+	recordHeader  = "header"
+	recordStarted = "started" // a call is about to begin
+	recordResult  = "result"  // a task's result; it counts from here on
+	recordAgain   = "again"   // somebody decided that a call is to be made again
+	recordEnd     = "end"     // a process ended the run; for people, since results say all
+)
+
+// record is a line of a journal.
+type record struct {
+	Kind   string  `json:"kind"`
+	Header *Header `json:"header,omitempty"`
+	Task   string  `json:"task,omitempty"`
+	Key    string  `json:"key,omitempty"`
+	Result *Result `json:"result,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// appendRecord appends the line of a record: the CRC-32C of its JSON in eight
+// hexadecimal digits, a space, the JSON, a line feed. JSON has no line feed
+// inside, so lines are records whatever they hold.
+func appendRecord(buf []byte, rec *record) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // a value's own text must come back as it was
+	if err := enc.Encode(rec); err != nil {
+		return nil, err
+	}
+	text := bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+	sum := strconv.AppendUint(make([]byte, 0, 8), uint64(crc32.Checksum(text, castagnoli)), 16)
+	for range 8 - len(sum) {
+		buf = append(buf, '0')
+	}
+	buf = append(buf, sum...)
+	buf = append(buf, ' ')
+	buf = append(buf, text...)
+	return append(buf, '\n'), nil
+}
+
+// file is what a journal needs of a file. Tests put faults into it.
+type file interface {
+	io.ReaderAt
+	io.WriterAt
+	Stat() (fs.FileInfo, error)
+	Sync() error
+	Truncate(size int64) error
+	Close() error
+}
+
+// fileSystem opens journals.
+type fileSystem interface {
+	// open opens a file for this process alone, ErrJournalLocked if that cannot
+	// be had. If create is set it is made if it does not exist.
+	open(path string, create bool) (file, error)
+	// syncDir makes the entry of a new file durable.
+	syncDir(path string) error
+}
+
+type osFS struct{}
+
+func (osFS) open(path string, create bool) (file, error) {
+	flags := os.O_RDWR
+	if create {
+		flags |= os.O_CREATE
+	}
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockFile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (osFS) syncDir(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
+		return err
+	}
+	return nil
+}
+
+// journal is a file that this process appends to. It belongs to one runner.
+type journal struct {
+	path string
+	f    file
+	size int64 // bytes that are durable
+	bad  error // set for good by the first failed write
+	buf  []byte
+}
+
+func (j *journal) close() error { return j.f.Close() }
+
+func (j *journal) fail(err error) error {
+	if j.bad == nil {
+		j.bad = &JournalError{Path: j.path, Offset: j.size, Err: err}
+	}
+	return j.bad
+}
+
+// append writes records and returns when they are durable. After an error
+// nothing more is written: what a failed sync left behind is known only to the
+// next process that reads the file.
+func (j *journal) append(records ...record) error {
+	if j.bad != nil {
+		return j.bad
+	}
+	j.buf = j.buf[:0]
+	for i := range records {
+		var err error
+		if j.buf, err = appendRecord(j.buf, &records[i]); err != nil {
+			return j.fail(fmt.Errorf("a record cannot be encoded: %w", err))
+		}
+	}
+	n, err := j.f.WriteAt(j.buf, j.size)
+	if err == nil && n < len(j.buf) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		// Take back the part that was written; if that fails too, the next
+		// reader finds a torn record and cuts it.
+		if n > 0 {
+			j.f.Truncate(j.size)
+		}
+		return j.fail(fmt.Errorf("the record cannot be written; what was recorded before is safe, resume when the cause is gone: %w", err))
+	}
+	if err := j.f.Sync(); err != nil {
+		return j.fail(fmt.Errorf("the record cannot be made durable; what was recorded before is safe, resume when the cause is gone: %w", err))
+	}
+	j.size += int64(len(j.buf))
+	return nil
+}
+
+// results records results.
+func (j *journal) results(rs []Result) error {
+	records := make([]record, len(rs))
+	for i := range rs {
+		records[i] = record{Kind: recordResult, Task: rs[i].Task, Result: &rs[i]}
+	}
+	return j.append(records...)
+}
+
+// end records that this process is done with the run, and closes the file.
+func (j *journal) end(err error) error {
+	rec := record{Kind: recordEnd}
+	if err != nil {
+		rec.Error = err.Error()
+	}
+	aerr := j.append(rec)
+	if cerr := j.close(); aerr == nil && cerr != nil {
+		aerr = &JournalError{Path: j.path, Offset: -1, Err: cerr}
+	}
+	return aerr
+}

@@ -1,0 +1,206 @@
+package runtime
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"strconv"
+)
+
+// contents is what a journal holds.
+type contents struct {
+	header  *Header // nil: the file is empty, or its header was torn
+	results []Result
+	// started are the calls that began and have no result, by task.
+	started map[string]string // to their keys
+	ended   bool              // the last record is the end of a process's run
+	endErr  string
+	// size is where the last whole record ends. What lies behind was torn off
+	// in the middle of a write.
+	size int64
+}
+
+// readRecords reads a journal. It returns an error, ErrJournalCorrupt, if a
+// record is damaged that is not the torn end of the file.
+func readRecords(r io.Reader) (*contents, error) {
+	c := &contents{started: map[string]string{}}
+	br := bufio.NewReaderSize(r, 64<<10)
+	at := map[string]int{} // index in results
+	for {
+		line, err := br.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return nil, &offsetError{c.size, err}
+		}
+		if len(line) == 0 {
+			break
+		}
+		rec, bad := parseRecord(line)
+		if bad != nil {
+			if err := c.torn(line, br); err != nil {
+				return nil, &offsetError{c.size, fmt.Errorf("%w: %w; %s", ErrJournalCorrupt, bad, err)}
+			}
+			break
+		}
+		if err := c.take(rec, at); err != nil {
+			return nil, &offsetError{c.size, fmt.Errorf("%w: %w", ErrJournalCorrupt, err)}
+		}
+		c.size += int64(len(line))
+	}
+	// Failures that were tried again later leave holes.
+	whole := c.results[:0]
+	for _, r := range c.results {
+		if r.Task != "" {
+			whole = append(whole, r)
+		}
+	}
+	c.results = whole
+	return c, nil
+}
+
+type offsetError struct {
+	offset int64
+	err    error
+}
+
+func (e *offsetError) Error() string { return fmt.Sprintf("at byte %d: %v", e.offset, e.err) }
+func (e *offsetError) Unwrap() error { return e.err }
+
+// torn decides whether a damaged record is what a crash in the middle of a
+// write leaves: the last thing in the file, and either without its line feed or
+// with blocks that never reached the disk. Anything else is damage of something
+// that was once whole, and cutting it could repeat work that was done.
+func (c *contents) torn(line []byte, rest *bufio.Reader) error {
+	for {
+		more, err := rest.ReadBytes('\n')
+		if _, bad := parseRecord(more); bad == nil {
+			return errors.New("whole records follow it: restore the file from a copy")
+		}
+		line = append(line, more...)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if line[len(line)-1] != '\n' || bytes.IndexByte(line, 0) >= 0 {
+		return nil
+	}
+	return errors.New("it was complete once: restore the file from a copy, or cut it there to do that node again")
+}
+
+// parseRecord reads one line.
+func parseRecord(line []byte) (*record, error) {
+	n := len(line)
+	if n < 11 || line[n-1] != '\n' || line[8] != ' ' {
+		return nil, errors.New("incomplete record")
+	}
+	sum, err := strconv.ParseUint(string(line[:8]), 16, 32)
+	if err != nil {
+		return nil, errors.New("record without a checksum")
+	}
+	text := line[9 : n-1]
+	if uint32(sum) != crc32.Checksum(text, castagnoli) {
+		return nil, errors.New("checksum does not match")
+	}
+	rec := new(record)
+	if err := json.Unmarshal(text, rec); err != nil {
+		return nil, err
+	}
+	return rec, nil
+}
+
+// take adds a record to what was read before.
+func (c *contents) take(rec *record, at map[string]int) error {
+	if (c.header == nil) != (rec.Kind == recordHeader) {
+		return fmt.Errorf("record of kind %q where the header %s", rec.Kind, map[bool]string{true: "should be", false: "is past"}[c.header == nil])
+	}
+	c.ended, c.endErr = false, ""
+	switch rec.Kind {
+	case recordHeader:
+		if rec.Header == nil {
+			return errors.New("empty header")
+		}
+		c.header = rec.Header
+	case recordStarted:
+		c.started[rec.Task] = rec.Key
+	case recordResult:
+		if rec.Result == nil || rec.Result.Task == "" {
+			return errors.New("result without a task")
+		}
+		task := rec.Result.Task
+		delete(c.started, task)
+		if i, ok := at[task]; ok {
+			if c.results[i].Failure == nil {
+				return fmt.Errorf("second result for task %q", task)
+			}
+			c.results[i] = Result{}
+		}
+		at[task] = len(c.results)
+		c.results = append(c.results, *rec.Result)
+	case recordAgain:
+		delete(c.started, rec.Task)
+		if i, ok := at[rec.Task]; ok {
+			c.results[i] = Result{}
+			delete(at, rec.Task)
+		}
+	case recordEnd:
+		c.ended, c.endErr = true, rec.Error
+	default:
+		return fmt.Errorf("unknown record %q: the journal was written by a newer version", rec.Kind)
+	}
+	return nil
+}
+
+// JournalInfo is what a journal says of its run.
+type JournalInfo struct {
+	Header Header
+	// Results is the number of finished tasks.
+	Results int
+	// Started are the calls that began and have no result: in flight if the run
+	// goes on, of unknown outcome if it does not.
+	Started []string
+	// Ended reports whether the last process that had the run ended it in
+	// order, and Error why it ended without a value.
+	Ended bool
+	Error string
+	// Torn is the number of bytes at the end that a crash left unfinished.
+	Torn int64
+}
+
+// ReadJournal reads what a journal says of its run. It takes no lock: a journal
+// in use can be looked at.
+func ReadJournal(path string) (*JournalInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := readRecords(f)
+	if err != nil {
+		return nil, journalError(path, err)
+	}
+	if c.header == nil {
+		return nil, &JournalError{Path: path, Offset: 0, Err: errors.New("there is no complete header: nothing was recorded")}
+	}
+	info := &JournalInfo{Header: *c.header, Results: len(c.results), Ended: c.ended, Error: c.endErr}
+	info.Started = sortedKeys(c.started)
+	if st, err := f.Stat(); err == nil {
+		info.Torn = max(0, st.Size()-c.size)
+	}
+	return info, nil
+}
+
+// journalError gives an error of readRecords its path.
+func journalError(path string, err error) error {
+	var at *offsetError
+	if errors.As(err, &at) {
+		return &JournalError{Path: path, Offset: at.offset, Err: at.err}
+	}
+	return &JournalError{Path: path, Offset: -1, Err: err}
+}

@@ -1,0 +1,139 @@
+package runtime
+
+import (
+	"encoding/json"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+)
+
+// Report is what a run gave. Its JSON is what `coppice run --json` prints.
+type Report struct {
+	// Value is what the program returned; null if it returned nothing. Objects
+	// that a model wrote keep the model's order of keys.
+	Value json.RawMessage `json:"value"`
+	// Variables are those of the trunk, inputs included, as a JSON object in
+	// the order in which they were first set.
+	Variables json.RawMessage `json:"variables"`
+	Usage     Usage           `json:"usage"`
+	// Branches are those of the trunk's forks, in the order they started.
+	Branches []Branch `json:"branches"`
+	// Tasks counts the tasks whose results the run used.
+	Tasks int `json:"tasks"`
+	// Restored is how many of them came from a journal. Their usage is counted
+	// as it was recorded.
+	Restored int `json:"restored"`
+	// Run is the name of the run.
+	Run string `json:"run"`
+	// Emulated names what the backend could not do itself and how it was done
+	// instead, each way once.
+	Emulated []string `json:"emulated,omitempty"`
+	// Turns is the trunk's context at the end.
+	Turns []backend.Turn `json:"-"`
+}
+
+// Branch is one branch of a fork.
+type Branch struct {
+	ID     string          `json:"id"`    // instance id, e.g. "looks[1]"
+	Fork   string          `json:"fork"`  // instance id of its fork
+	Index  int             `json:"index"` // among the fork's branches
+	Label  string          `json:"label"` // its item, or the name of its arm
+	Status Status          `json:"status"`
+	Error  string          `json:"error,omitempty"`
+	Value  json.RawMessage `json:"value"` // what it yielded
+	// Variables are those that it set itself, its item included.
+	Variables json.RawMessage `json:"variables"`
+	// Turns is what it added to the context of its parent.
+	Turns    []Turn   `json:"turns"`
+	Usage    Usage    `json:"usage"` // with the branches below it
+	Branches []Branch `json:"branches,omitempty"`
+	// Err is the error that Error is the text of.
+	Err error `json:"-"`
+}
+
+// Turn is a turn of a report: its content as text.
+type Turn struct {
+	Role backend.Role `json:"role"`
+	Text string       `json:"text"`
+}
+
+// Report returns what the run gave so far.
+func (m *Machine) Report() *Report {
+	r := &Report{
+		Value:     json.RawMessage("null"),
+		Variables: m.object(m.trunk),
+		Branches:  m.Branches(),
+		Tasks:     len(m.results),
+		Run:       m.opt.Run,
+		Turns:     m.trunk.prompt.turns,
+	}
+	if m.text != nil {
+		r.Value = m.text
+	}
+	var c cost
+	c.addBranch(m.trunk)
+	r.Usage = c.usage()
+	seen := map[string]bool{}
+	for i := range m.results {
+		var emulated []string
+		switch res := &m.results[i]; {
+		case res.Generate != nil:
+			emulated = res.Generate.Emulated
+		case res.Score != nil:
+			emulated = res.Score.Emulated
+		}
+		for _, e := range emulated {
+			if !seen[e] {
+				seen[e] = true
+				r.Emulated = append(r.Emulated, e)
+			}
+		}
+	}
+	return r
+}
+
+// Branches returns the branches that the trunk started, and in them theirs.
+func (m *Machine) Branches() []Branch { return m.branchesOf(m.trunk) }
+
+func (m *Machine) branchesOf(b *branch) []Branch {
+	out := []Branch{}
+	for _, f := range b.forks {
+		for _, c := range f.branches {
+			var used cost
+			used.addBranch(c)
+			br := Branch{
+				ID: c.id, Fork: f.id, Index: c.index, Label: c.label, Status: c.status,
+				Value:     m.encodeOr(c.value, f.node.Fork.Elem),
+				Variables: m.object(c),
+				Turns:     []Turn{},
+				Usage:     used.usage(),
+				Err:       c.err,
+			}
+			if c.err != nil {
+				br.Error = c.err.Error()
+			}
+			for _, t := range c.prompt.since(c.base, c.parts) {
+				br.Turns = append(br.Turns, Turn{Role: t.Role, Text: t.Text()})
+			}
+			if len(c.forks) > 0 {
+				br.Branches = m.branchesOf(c)
+			}
+			out = append(out, br)
+		}
+	}
+	return out
+}
+
+// object returns the variables that b set as a JSON object.
+func (m *Machine) object(b *branch) json.RawMessage {
+	buf := []byte{'{'}
+	for i, name := range b.own {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		buf = append(buf, lang.FormatJSON(name, lang.Type{})...)
+		buf = append(buf, ':')
+		buf = append(buf, m.encodeOr(b.vars[name], lang.Type{})...)
+	}
+	return append(buf, '}')
+}

@@ -1,0 +1,216 @@
+package runtime
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+)
+
+// add registers a task and makes its branch wait for it.
+func (m *Machine) add(b *branch, n *lang.Node, t *task) {
+	t.branch, t.node = b, n
+	t.Node, t.Branch = n, b.id
+	if t.Call == nil && !b.asked {
+		t.first, b.asked = true, true
+	}
+	b.task = t
+	m.tasks[t.ID] = t
+	m.fresh = append(m.fresh, t)
+}
+
+func (m *Machine) startGen(b *branch, n *lang.Node) {
+	g := n.Gen
+	t := &task{Task: Task{ID: b.instance(n)}}
+	t.Generate = m.request(b, t.ID, g.Sampling)
+	t.Generate.MaxTokens = g.MaxTokens
+	t.Generate.MinTokens = g.MinTokens
+	t.Generate.Stop = g.Stop
+	t.Generate.Constraint = backend.Constraint{Regex: g.Regex, EBNF: g.EBNF}
+	m.add(b, n, t)
+}
+
+func (m *Machine) startJSON(b *branch, n *lang.Node) {
+	j := n.JSON
+	t := &task{Task: Task{ID: b.instance(n)}}
+	t.Generate = m.request(b, t.ID, j.Sampling)
+	t.Generate.MaxTokens = j.MaxTokens
+	t.Generate.Constraint = backend.Constraint{JSONSchema: j.Schema}
+	m.add(b, n, t)
+}
+
+// request returns a generation that continues the prompt of b.
+func (m *Machine) request(b *branch, id string, s lang.Sampling) *backend.Request {
+	r := &backend.Request{
+		ID:    id,
+		Turns: b.prompt.view(),
+		Salt:  m.opt.Salt,
+		Hints: m.hints(b),
+		Sampling: backend.Sampling{
+			Temperature:       s.Temperature,
+			TopK:              s.TopK,
+			TopP:              s.TopP,
+			MinP:              s.MinP,
+			RepetitionPenalty: s.RepetitionPenalty,
+			FrequencyPenalty:  s.FrequencyPenalty,
+			PresencePenalty:   s.PresencePenalty,
+		},
+	}
+	if s.Seed != nil {
+		r.Sampling.Seed = *s.Seed
+	} else {
+		r.Sampling.Seed = deriveSeed(m.opt.Seed, id)
+	}
+	return r
+}
+
+// deriveSeed gives every instance of a node its own seed, the same in each run
+// with that seed.
+func deriveSeed(seed uint64, id string) uint64 {
+	buf := make([]byte, 0, 128)
+	buf = binary.LittleEndian.AppendUint64(buf, seed)
+	return xxhash.Sum64(append(buf, id...))
+}
+
+func (m *Machine) startSelect(b *branch, n *lang.Node) error {
+	options := n.Select.Options
+	if n.Select.From != "" {
+		v, err := m.eval(b, n.Select.From)
+		if err != nil {
+			return err
+		}
+		items, err := list(n.Select.From, v)
+		if err != nil {
+			return err
+		}
+		options = make([]string, len(items))
+		for i, it := range items {
+			s, ok := it.(string)
+			if !ok {
+				return fmt.Errorf("option %d of %q is %s, not a string", i, n.Select.From, kindOf(it))
+			}
+			options[i] = s
+		}
+	}
+	if err := checkOptions(options); err != nil {
+		return err
+	}
+	t := &task{Task: Task{ID: b.instance(n)}}
+	t.Score = &backend.ScoreRequest{
+		ID:      t.ID,
+		Turns:   b.prompt.view(),
+		Options: options,
+		// A turn of its own ends after the option; in an open turn and in raw
+		// text more may follow.
+		Closed: !b.prompt.continues(),
+		Salt:   m.opt.Salt,
+		Hints:  m.hints(b),
+	}
+	m.add(b, n, t)
+	return nil
+}
+
+// checkOptions refuses option lists of which no choice can be made.
+func checkOptions(options []string) error {
+	if len(options) == 0 {
+		return errors.New("select from no options: give at least one")
+	}
+	seen := make(map[string]int, len(options))
+	for i, o := range options {
+		if o == "" {
+			return fmt.Errorf("option %d is empty: every context continues with nothing", i)
+		}
+		if j, dup := seen[o]; dup {
+			return fmt.Errorf("options %d and %d are both %q", j, i, o)
+		}
+		seen[o] = i
+	}
+	return nil
+}
+
+func (m *Machine) startCall(b *branch, n *lang.Node) error {
+	args := make([]any, len(n.Call.Args))
+	for i, e := range n.Call.Args {
+		v, err := m.eval(b, e)
+		if err != nil {
+			return err
+		}
+		args[i] = v
+	}
+	t := &task{Task: Task{ID: b.instance(n)}}
+	t.Call = &Call{Func: n.Call.Func, Args: args, Unsafe: n.Call.Unsafe, Key: m.key(t.ID)}
+	m.add(b, n, t)
+	return nil
+}
+
+// key returns the idempotency key of a task. The length of the run's name keeps
+// names that run into ids apart.
+func (m *Machine) key(id string) string {
+	return strconv.Itoa(len(m.opt.Run)) + ":" + m.opt.Run + ":" + id
+}
+
+// take puts the result of a task into its branch.
+func (m *Machine) take(b *branch, t *task, r *Result) error {
+	if r.Failure != nil {
+		return r.Failure
+	}
+	switch {
+	case t.Generate != nil && t.node.Kind == lang.KindJSON:
+		return m.takeJSON(b, t, r.Generate)
+	case t.Generate != nil:
+		b.set(t.node.Name, r.Generate.Part.Text)
+		b.prompt.generated(r.Generate.Part)
+		b.pristine = false
+	case t.Score != nil:
+		best := Best(r.Score)
+		b.set(t.node.Name, t.Score.Options[best])
+		part := r.Score.Options[best].Part
+		if part.Text != t.Score.Options[best] {
+			part = backend.Part{Text: t.Score.Options[best]}
+		}
+		b.prompt.generated(part)
+		b.pristine = false
+	case t.Call != nil:
+		v, err := m.decode(r.Value, t.node.Call.Result)
+		if err != nil {
+			return fmt.Errorf("result of %s: %w", t.Call.Func, err)
+		}
+		b.set(t.node.Name, v)
+	}
+	return nil
+}
+
+// Best returns the index of the likeliest option; of several equally likely
+// ones the first.
+func Best(s *backend.ScoreResult) int {
+	best := 0
+	for i, o := range s.Options {
+		if o.Sum > s.Options[best].Sum {
+			best = i
+		}
+	}
+	return best
+}
+
+func (m *Machine) takeJSON(b *branch, t *task, g *backend.Result) error {
+	v, err := m.decode([]byte(g.Part.Text), t.node.JSON.Type)
+	if err != nil {
+		if g.Finish == backend.FinishLength {
+			limit := "what is left of the model's context"
+			if n := t.Generate.MaxTokens; n > 0 {
+				limit = "max_tokens " + strconv.Itoa(n)
+			}
+			return fmt.Errorf("%w (%s, %d bytes came): raise the limit or ask for less", ErrTruncated, limit, len(g.Part.Text))
+		}
+		return fmt.Errorf("the model's text is not a value of the schema: %w", err)
+	}
+	b.set(t.node.Name, v)
+	b.prompt.generated(g.Part)
+	b.pristine = false
+	return nil
+}

@@ -1,0 +1,320 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+)
+
+// runner drives a machine in this process: one goroutine for each task in
+// flight, none for a branch that waits. All else happens in the goroutine that
+// called Run.
+type runner struct {
+	be    backend.Backend
+	funcs lang.Funcs
+	cfg   *config
+	graph *lang.Graph
+	m     *Machine
+	j     *journal // nil without
+	em    *emitter // nil if nobody listens
+
+	ctx      context.Context // of all tasks
+	queue    []Task          // ready, not in flight
+	flight   map[string]*flight
+	outcomes chan outcome
+	gone     chan struct{} // closed when nobody takes outcomes any more
+	used     cost          // kept only for events
+	restored int
+	started  map[string]bool // calls that the journal holds as started
+	batch    []Result
+	taken    []outcome
+}
+
+// flight is a task that runs.
+type flight struct {
+	task   Task
+	cancel context.CancelFunc
+}
+
+// outcome is what came of a task.
+type outcome struct {
+	result Result
+	task   *Task
+}
+
+// check refuses what cannot run before anything is called.
+func (r *runner) check() error {
+	if err := r.graph.Link(r.funcs); err != nil {
+		return err
+	}
+	if r.be == nil {
+		return nil
+	}
+	return Check(r.graph, r.be.Info())
+}
+
+// run drives the machine to its end and reports.
+func (r *runner) run(ctx context.Context) (*Report, error) {
+	r.flight = map[string]*flight{}
+	r.outcomes = make(chan outcome, 16)
+	r.gone = make(chan struct{})
+	defer close(r.gone)
+	tasks, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.ctx = tasks
+	if r.em == nil {
+		r.listen()
+	}
+
+	err := r.loop(ctx)
+	cancel()
+	if late := r.await(); err != nil && late != nil {
+		err = fmt.Errorf("%w (%w)", err, late)
+	}
+	if err == nil {
+		err = r.m.Err()
+	}
+	report := r.m.Report()
+	report.Restored = r.restored
+	if r.j != nil {
+		if jerr := r.j.end(err); err == nil {
+			err = jerr
+		}
+	}
+	if err != nil {
+		r.em.emit(Event{Kind: RunFailed, Error: err.Error(), Usage: &report.Usage})
+	} else {
+		r.em.emit(Event{Kind: RunFinished, Value: report.Value, Usage: &report.Usage})
+	}
+	return report, err
+}
+
+// listen starts the stream of events if somebody listens.
+func (r *runner) listen() {
+	if r.cfg.sink == nil {
+		return
+	}
+	r.em = &emitter{sink: r.cfg.sink, clock: r.cfg.clock}
+	r.em.emit(Event{Kind: RunStarted, Run: r.cfg.run, Program: r.graph.Name, Restored: r.restored})
+}
+
+// loop runs until the machine is done or the run cannot go on.
+func (r *runner) loop(ctx context.Context) error {
+	for {
+		r.follow()
+		if r.m.Done() {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return r.interrupted(ctx)
+		}
+		if err := r.launch(); err != nil {
+			return err
+		}
+		if len(r.flight) == 0 {
+			return errors.New("runtime: internal error: the run is not over and nothing is to be done")
+		}
+		select {
+		case o := <-r.outcomes:
+			r.taken = append(r.taken[:0], o)
+		case <-ctx.Done():
+			return r.interrupted(ctx)
+		}
+		r.gather()
+		if err := r.apply(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *runner) interrupted(ctx context.Context) error {
+	return fmt.Errorf("runtime: run %s was interrupted: %w", r.cfg.run, context.Cause(ctx))
+}
+
+// follow takes over what changed in the machine.
+func (r *runner) follow() {
+	c := r.m.Changes()
+	for _, id := range c.Cancel {
+		if f := r.flight[id]; f != nil {
+			f.cancel()
+			r.em.emit(f.task.event(NodeCancelled))
+			continue
+		}
+		r.queue = slices.DeleteFunc(r.queue, func(t Task) bool { return t.ID == id })
+	}
+	if r.em != nil {
+		for _, b := range c.Branches {
+			if b.ID == "" {
+				continue // the trunk's end is the run's
+			}
+			e := Event{Kind: BranchFinished, Branch: b.ID, Label: b.Label, Status: b.Status}
+			if b.Status == Running {
+				e.Kind, e.Status = BranchStarted, ""
+			}
+			if b.Err != nil {
+				e.Error = b.Err.Error()
+			}
+			r.em.emit(e)
+		}
+	}
+	r.queue = append(r.queue, c.Start...)
+}
+
+// launch starts queued tasks up to the bound. Calls are noted in the journal
+// before they begin.
+func (r *runner) launch() error {
+	n := min(len(r.queue), r.cfg.concurrency-len(r.flight))
+	if n <= 0 {
+		return nil
+	}
+	if r.be == nil && slices.ContainsFunc(r.queue[:n], func(t Task) bool { return t.Call == nil }) {
+		return errors.New("runtime: the run needs a backend to go on, and none was given")
+	}
+	if r.j != nil {
+		if err := r.noteCalls(r.queue[:n]); err != nil {
+			return err
+		}
+	}
+	for i := range r.queue[:n] {
+		f := &flight{task: r.queue[i], cancel: func() {}}
+		ctx := r.ctx
+		if f.task.Branch != "" { // only branches are cancelled one by one
+			ctx, f.cancel = context.WithCancel(ctx)
+		}
+		r.flight[f.task.ID] = f
+		r.em.emit(f.task.event(NodeStarted))
+		go r.perform(ctx, &f.task)
+	}
+	r.queue = slices.Delete(r.queue, 0, n)
+	return nil
+}
+
+// noteCalls writes down which calls are about to begin.
+func (r *runner) noteCalls(tasks []Task) error {
+	var records []record
+	for _, t := range tasks {
+		if t.Call != nil && !r.started[t.ID] {
+			records = append(records, record{Kind: recordStarted, Task: t.ID, Key: t.Call.Key})
+		}
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	return r.j.append(records...)
+}
+
+// gather adds to the outcomes taken those that are there already, so that they
+// share a write to the journal.
+func (r *runner) gather() {
+	for {
+		select {
+		case o := <-r.outcomes:
+			r.taken = append(r.taken, o)
+		default:
+			return
+		}
+	}
+}
+
+// land ends a flight.
+func (r *runner) land(o *outcome) {
+	id := o.result.Task
+	r.flight[id].cancel()
+	delete(r.flight, id)
+}
+
+// apply records the outcomes taken and then gives them to the machine. Failures
+// that come from the end of the run itself are not results.
+func (r *runner) apply(ctx context.Context) error {
+	stopped := ctx.Err() != nil
+	r.batch = r.batch[:0]
+	for i := range r.taken {
+		o := &r.taken[i]
+		r.land(o)
+		if stopped && o.result.Failure != nil || r.m.unwanted(o.result.Task) {
+			o.task = nil
+			continue
+		}
+		r.batch = append(r.batch, o.result)
+	}
+	if r.j != nil && len(r.batch) > 0 {
+		if err := r.j.results(r.batch); err != nil {
+			return err
+		}
+	}
+	for i := range r.taken {
+		o := &r.taken[i]
+		if o.task == nil {
+			continue
+		}
+		if err := r.m.Apply(o.result); err != nil {
+			if errors.Is(err, ErrCancelledTask) {
+				continue // an outcome before it in this batch decided that
+			}
+			return err
+		}
+		r.announce(o.task, &o.result, false)
+		r.follow()
+	}
+	if r.em != nil && len(r.batch) > 0 {
+		u := r.used.usage()
+		r.em.emit(Event{Kind: UsageSoFar, Usage: &u})
+	}
+	return nil
+}
+
+// announce tells listeners of a result.
+func (r *runner) announce(t *Task, res *Result, restored bool) {
+	if r.em == nil {
+		return
+	}
+	r.used.add(res.usage())
+	e := finishedEvent(t, res)
+	if restored {
+		e.Restored = 1
+	}
+	r.em.emit(e)
+}
+
+// await waits for what is still in flight after the run ended. Results that
+// come are kept in the journal, if there is one and it can take them, for a run
+// that goes on later.
+func (r *runner) await() error {
+	if len(r.flight) == 0 {
+		return nil
+	}
+	for _, f := range r.flight {
+		f.cancel()
+	}
+	timer := time.NewTimer(r.cfg.grace)
+	defer timer.Stop()
+	for len(r.flight) > 0 {
+		select {
+		case o := <-r.outcomes:
+			r.land(&o)
+			if r.j != nil && o.result.Failure == nil && r.m.Err() == nil && !r.m.Done() {
+				r.j.results([]Result{o.result}) // an error of it shows at the end
+			}
+		case <-timer.C:
+			ids := make([]string, 0, len(r.flight))
+			for id := range r.flight {
+				ids = append(ids, id)
+			}
+			slices.Sort(ids)
+			return fmt.Errorf("left behind, since they did not stop within %v: %s", r.cfg.grace, strings.Join(ids, ", "))
+		}
+	}
+	return nil
+}
+
+// unwanted reports whether the machine no longer waits for a task.
+func (m *Machine) unwanted(id string) bool {
+	t := m.tasks[id]
+	return t == nil || t.state != taskReady
+}

@@ -1,0 +1,102 @@
+package runtime
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+)
+
+// Task is something that must be carried out for a run to go on. Exactly one of
+// Generate, Score and Call is set. What it points to belongs to the machine and
+// must not be changed.
+type Task struct {
+	// ID is the node's instance id: its path with the index of each branch and
+	// round it is in, e.g. "looks[1]/finding". It is the same in every run of
+	// the program that gets that far.
+	ID string `json:"id"`
+	// Branch is the id of the branch it belongs to; empty for the trunk.
+	Branch string     `json:"branch,omitempty"`
+	Node   *lang.Node `json:"-"`
+
+	Generate *backend.Request      `json:"generate,omitempty"`
+	Score    *backend.ScoreRequest `json:"score,omitempty"`
+	Call     *Call                 `json:"call,omitempty"`
+}
+
+// Call asks for a call of a registered function.
+type Call struct {
+	Func   string `json:"func"`
+	Args   []any  `json:"args"`
+	Unsafe bool   `json:"unsafe,omitempty"` // must not be called twice
+	// Key is the idempotency key: the same in every attempt at this task of
+	// this run, different for every other task and run.
+	Key string `json:"key"`
+}
+
+// Result is the outcome of a task. Exactly one of Generate, Score, Value and
+// Failure is set.
+type Result struct {
+	Task     string               `json:"task"`
+	Generate *backend.Result      `json:"generate,omitempty"`
+	Score    *backend.ScoreResult `json:"score,omitempty"`
+	Value    json.RawMessage      `json:"value,omitempty"` // what a call returned
+	Failure  *Failure             `json:"failure,omitempty"`
+}
+
+// usage returns what the result cost.
+func (r *Result) usage() backend.Usage {
+	switch {
+	case r.Generate != nil:
+		return r.Generate.Usage
+	case r.Score != nil:
+		return r.Score.Usage
+	}
+	return backend.Usage{}
+}
+
+// Normalize brings r into the form in which it survives being stored as JSON
+// unchanged: text is valid UTF-8, numbers are finite. A driver that stores
+// results calls it before it stores or applies them.
+func (r *Result) Normalize() error {
+	if g := r.Generate; g != nil {
+		g.Part.Text = strings.ToValidUTF8(g.Part.Text, "\uFFFD")
+		if err := finite(g.Logprobs); err != nil {
+			return err
+		}
+	}
+	if s := r.Score; s != nil {
+		for i := range s.Options {
+			o := &s.Options[i]
+			o.Part.Text = strings.ToValidUTF8(o.Part.Text, "\uFFFD")
+			if err := finite(o.Logprobs); err != nil {
+				return err
+			}
+			if math.IsNaN(o.Sum) {
+				return fmt.Errorf("the backend scored option %q as NaN: %w", o.Part.Text, backend.ErrUnavailable)
+			}
+			o.Sum = clamp(o.Sum)
+		}
+	}
+	if f := r.Failure; f != nil {
+		f.Message = strings.ToValidUTF8(f.Message, "\uFFFD")
+	}
+	return nil
+}
+
+func finite(lps []float64) error {
+	for i, v := range lps {
+		if math.IsNaN(v) {
+			return fmt.Errorf("the backend returned NaN as log-probability of token %d: %w", i, backend.ErrUnavailable)
+		}
+		lps[i] = clamp(v)
+	}
+	return nil
+}
+
+func clamp(v float64) float64 {
+	return max(-math.MaxFloat64, min(math.MaxFloat64, v))
+}
