@@ -73,7 +73,7 @@ func (p *Program) template(n *Node, pos Pos, parts []any) Template {
 			ps = append(ps, sub...)
 			continue
 		case anyVar:
-			p.claim(n, false, x.handle())
+			p.claim(n, 0, x.handle())
 			ps = append(ps, piece{ex: p.use(x.handle(), pos)})
 			continue
 		}
@@ -127,7 +127,7 @@ func Select(p *Program, name string, options ...string) Var[string] {
 func SelectFrom(p *Program, name string, options Var[[]string]) Var[string] {
 	pos := caller()
 	n := &Node{Kind: KindSelect, Name: name, Select: &SelectNode{From: p.use(options.h, pos)}}
-	p.claim(n, false, options.h)
+	p.claim(n, 0, options.h)
 	p.addAt(pos, n)
 	return newVar[string](p, name, Type{Kind: TypeString}, pos)
 }
@@ -168,7 +168,7 @@ func JSONSchema(p *Program, name string, schema json.RawMessage, opts ...JSONOpt
 func (p *Program) When(cond Cond, then func(p *Program), otherwise ...func(p *Program)) {
 	pos := caller()
 	n := &Node{Kind: KindWhen, When: &WhenNode{If: p.use(cond.h, pos)}}
-	p.claim(n, false, cond.h)
+	p.claim(n, 0, cond.h)
 	n.When.Then = p.body(pos, p.scope, "the body of a When", then)
 	if len(otherwise) > 1 {
 		p.b.errorf(pos, "", "When takes one function for the other case, not %d", len(otherwise))
@@ -192,7 +192,7 @@ func (p *Program) Repeat(name string, max int, build func(p *Program, round Var[
 		until := build(in, newVar[int](in, n.Repeat.Index, Type{Kind: TypeInt}, pos))
 		if until.h != nil {
 			n.Repeat.Until = in.use(until.h, pos)
-			p.claim(n, true, until.h)
+			p.claim(n, 1, until.h)
 		}
 	})
 	p.addAt(pos, n)
@@ -204,7 +204,7 @@ func (p *Program) Repeat(name string, max int, build func(p *Program, round Var[
 func ForEach[E, R any](p *Program, name string, list Var[[]E], build func(p *Program, item Var[E]) Var[R]) Var[[]R] {
 	pos := caller()
 	n := &Node{Kind: KindForEach, Name: name, ForEach: &ForEachNode{Over: p.use(list.h, pos), As: name + "_item"}}
-	p.claim(n, false, list.h)
+	p.claim(n, 0, list.h)
 	n.ForEach.Body = p.body(pos, p.newScope(pos, name), "the body of "+name, func(in *Program) {
 		t, _ := typeOfGo(reflect.TypeFor[E]())
 		n.ForEach.Yield = p.yield(n, in, pos, build(in, newVar[E](in, n.ForEach.As, t, pos)).h)
@@ -218,7 +218,11 @@ func (p *Program) yield(n *Node, in *Program, pos Pos, h *handle) Expr {
 	if h == nil {
 		return ""
 	}
-	p.claim(n, true, h)
+	which := 1
+	if n.Fork != nil {
+		which += len(n.Fork.Arms) // the arm that is being built
+	}
+	p.claim(n, which, h)
 	return in.use(h, pos)
 }
 
@@ -246,7 +250,7 @@ func Let[T any](p *Program, name string, parts ...any) Var[T] {
 		h = combine(t, true, parts...)
 	}
 	n := &Node{Kind: KindLet, Name: name, Let: &LetNode{Value: p.use(h, pos), Type: t}}
-	p.claim(n, false, h)
+	p.claim(n, 0, h)
 	p.addAt(pos, n)
 	return newVar[T](p, name, t, pos)
 }
@@ -256,7 +260,7 @@ func Let[T any](p *Program, name string, parts ...any) Var[T] {
 func Return[T any](p *Program, v Var[T]) {
 	pos := caller()
 	n := &Node{Kind: KindReturn, Return: &ReturnNode{Value: p.use(v.h, pos)}}
-	p.claim(n, false, v.h)
+	p.claim(n, 0, v.h)
 	p.addAt(pos, n)
 }
 
@@ -324,7 +328,7 @@ func call(p *Program, pos Pos, name string, fn any, args []*handle, opts []CallO
 	}
 	for i, h := range args {
 		ex := p.use(h, pos)
-		p.claim(n, false, h)
+		p.claim(n, 0, h)
 		c.Args = append(c.Args, ex)
 		if i < len(f.Params) {
 			p.b.claims[n] = append(p.b.claims[n], claim{ex: ex, want: f.Params[i], pos: pos})

@@ -119,10 +119,10 @@ type goFn struct {
 // claim is what the Go types of the builder say of an expression. Compile holds
 // it against the type that the expression has.
 type claim struct {
-	ex    Expr
-	want  Type
-	pos   Pos
-	after bool // the expression is read after the node's body
+	ex   Expr
+	want Type
+	pos  Pos
+	body int // read at the end of that body of the node, from 1; 0: at the node
 }
 
 func (b *builder) errorf(pos Pos, node, format string, args ...any) {

@@ -13,9 +13,12 @@ type Error struct {
 	Node string // ID of the node, or empty
 	Msg  string
 	Hint string // what to do; may be empty
+	// Snippet shows the place in an expression, a caret under it; may be empty.
+	Snippet string
 }
 
-// Error returns "file.go:12: node: what is wrong: what to do".
+// Error returns "file.go:12: node: what is wrong: what to do", and the snippet on
+// lines of its own.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if s := e.Pos.String(); s != "" {
@@ -30,6 +33,10 @@ func (e *Error) Error() string {
 	if e.Hint != "" {
 		b.WriteString(": ")
 		b.WriteString(e.Hint)
+	}
+	if e.Snippet != "" {
+		b.WriteByte('\n')
+		b.WriteString(e.Snippet)
 	}
 	return b.String()
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/checker"
+	"github.com/expr-lang/expr/compiler"
 	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/optimizer"
 	"github.com/expr-lang/expr/parser"
 	"github.com/expr-lang/expr/vm"
 )
@@ -45,6 +47,7 @@ type program struct {
 type parsed struct {
 	tree  *parser.Tree
 	reads []string
+	at    map[string]file.Location // where each of reads stands first
 	// counts is set if the loops of the expression need a step counter.
 	counts bool
 }
@@ -107,12 +110,16 @@ func parseExpr(src Expr) (*parsed, error) {
 	if v.err != nil {
 		return nil, v.err
 	}
-	p := &parsed{tree: tree, counts: v.loops > 1 || v.reduces > 0}
-	seen := map[string]bool{}
+	p := &parsed{tree: tree, counts: v.loops > 1 || v.reduces > 0, at: map[string]file.Location{}}
 	for id := range v.idents {
-		if name := id.Value; !v.locals[name] && !seen[name] {
-			seen[name] = true
-			p.reads = append(p.reads, name)
+		if name := id.Value; !v.locals[name] {
+			at, seen := p.at[name]
+			if !seen {
+				p.reads = append(p.reads, name)
+			}
+			if !seen || id.Location().From < at.From {
+				p.at[name] = id.Location()
+			}
 		}
 	}
 	sort.Strings(p.reads)
@@ -194,7 +201,7 @@ func checkExpr(p *parsed, src Expr, types map[string]Type) (Type, error) {
 	if _, err := checker.Check(p.tree, config); err != nil {
 		return Type{}, asExprError(src, err)
 	}
-	return typeOfNode(p.tree.Node, 0), nil
+	return typeOfNode(p.tree.Node, types, 0), nil
 }
 
 // compileExpr makes a program of src. Types are not looked at: the program is
@@ -213,12 +220,24 @@ func compileParsed(p *parsed, src Expr) (*program, error) {
 		out.ident = id.Value
 		return out, nil
 	}
-	opts := append(exprOptions(), expr.Env(map[string]any{}), expr.AllowUndefinedVariables())
-	if p.counts {
-		opts = append(opts, expr.Patch(countSteps{}))
+	// Variables are of any type, and named apart from functions.
+	config := exprConfig()
+	config.WithEnv(envOf(p.reads, nil))
+	config.Strict = false
+	tree, err := parser.ParseWithConfig(string(src), exprConfig())
+	if err != nil {
+		return nil, asExprError(src, err)
 	}
-	var err error
-	if out.vm, err = expr.Compile(string(src), opts...); err != nil {
+	if p.counts {
+		ast.Walk(&tree.Node, countSteps{})
+	}
+	if _, err := checker.Check(tree, config); err != nil {
+		return nil, asExprError(src, err)
+	}
+	if err := optimizer.Optimize(&tree.Node, config); err != nil {
+		return nil, asExprError(src, err)
+	}
+	if out.vm, err = compiler.Compile(tree, config); err != nil {
 		return nil, asExprError(src, err)
 	}
 	return out, nil

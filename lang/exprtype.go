@@ -10,13 +10,11 @@ import (
 )
 
 // envOf describes the variables that an expression reads to expr-lang's type
-// checker.
+// checker. Those that vars lacks may be anything.
 func envOf(reads []string, vars map[string]Type) types.Map {
 	env := make(types.Map, len(reads))
 	for _, name := range reads {
-		if t, ok := vars[name]; ok {
-			env[name] = exprType(t, 0)
-		}
+		env[name] = exprType(vars[name], 0)
 	}
 	return env
 }
@@ -53,59 +51,92 @@ func exprType(t Type, depth int) types.Type {
 	return types.Any
 }
 
-// typeOfNode returns the type that the checker found for a node.
-func typeOfNode(n ast.Node, depth int) Type {
+// typeOfNode returns the type of a node that the checker has seen. It knows more
+// than the checker where types of variables are handed through.
+func typeOfNode(n ast.Node, vars map[string]Type, depth int) Type {
+	unknown := Type{Kind: TypeAny}
 	if depth > maxTypeDepth {
-		return Type{Kind: TypeAny}
+		return unknown
 	}
+	of := func(n ast.Node) Type { return typeOfNode(n, vars, depth+1) }
 	switch n := n.(type) {
-	case *ast.MapNode:
-		t := Type{Kind: TypeObject}
-		for _, p := range n.Pairs {
-			pair, ok := p.(*ast.PairNode)
-			if !ok {
-				return Type{Kind: TypeObject}
-			}
-			key := ""
-			switch k := pair.Key.(type) {
-			case *ast.StringNode:
-				key = k.Value
-			case *ast.IntegerNode:
-				key = strconv.Itoa(k.Value)
-			default:
-				return Type{Kind: TypeObject}
-			}
-			if _, twice := t.field(key); twice {
-				return Type{Kind: TypeObject}
-			}
-			t.Fields = append(t.Fields, Field{Name: key, Type: typeOfNode(pair.Value, depth+1)})
+	case *ast.IdentifierNode:
+		if t, ok := vars[n.Value]; ok {
+			return t
 		}
-		return t
+	case *ast.MemberNode:
+		t := of(n.Node)
+		if p, ok := n.Property.(*ast.StringNode); ok && t.Kind == TypeObject {
+			if f, ok := t.field(p.Value); ok && !f.Optional {
+				return f.Type
+			}
+			return unknown
+		}
+		if t.Kind == TypeList {
+			return t.elem()
+		}
+	case *ast.MapNode:
+		return typeOfMap(n, of)
 	case *ast.ArrayNode:
 		if len(n.Nodes) == 0 {
-			return ListOf(Type{Kind: TypeAny})
+			return ListOf(unknown)
 		}
-		elem := typeOfNode(n.Nodes[0], depth+1)
+		elem := of(n.Nodes[0])
 		for _, x := range n.Nodes[1:] {
-			elem = unify(elem, typeOfNode(x, depth+1))
+			elem = unify(elem, of(x))
 		}
 		return ListOf(elem)
 	case *ast.ConditionalNode:
-		return unify(typeOfNode(n.Exp1, depth+1), typeOfNode(n.Exp2, depth+1))
+		return unify(of(n.Exp1), of(n.Exp2))
+	case *ast.SliceNode:
+		return of(n.Node)
 	case *ast.BuiltinNode:
-		if n.Name == "map" && len(n.Arguments) == 2 {
-			if p, ok := n.Arguments[1].(*ast.PredicateNode); ok {
-				return ListOf(typeOfNode(p.Node, depth+1))
+		if len(n.Arguments) == 0 {
+			break
+		}
+		switch n.Name {
+		case "map":
+			if p, ok := n.Arguments[1].(*ast.PredicateNode); ok && len(n.Arguments) == 2 {
+				return ListOf(of(p.Node))
 			}
+		case "filter", "sort", "sortBy", "reverse", "take", "uniq":
+			return of(n.Arguments[0])
+		case "first", "last", "find", "findLast", "get":
+			return unknown // may be nil
 		}
 	case *ast.ChainNode:
-		return Type{Kind: TypeAny} // a?.b may be nil
+		return unknown // a?.b may be nil
 	}
 	nt := n.Nature()
 	if nt == nil {
-		return Type{Kind: TypeAny}
+		return unknown
 	}
 	return typeOfNature(*nt, depth)
+}
+
+// typeOfMap returns the type of {a: x, b: y}, fields in that order.
+func typeOfMap(n *ast.MapNode, of func(ast.Node) Type) Type {
+	t := Type{Kind: TypeObject}
+	for _, p := range n.Pairs {
+		pair, ok := p.(*ast.PairNode)
+		if !ok {
+			return Type{Kind: TypeObject}
+		}
+		key := ""
+		switch k := pair.Key.(type) {
+		case *ast.StringNode:
+			key = k.Value
+		case *ast.IntegerNode:
+			key = strconv.Itoa(k.Value)
+		default:
+			return Type{Kind: TypeObject}
+		}
+		if _, twice := t.field(key); twice {
+			return Type{Kind: TypeObject}
+		}
+		t.Fields = append(t.Fields, Field{Name: key, Type: of(pair.Value)})
+	}
+	return t
 }
 
 func typeOfNature(n nature.Nature, depth int) Type {

@@ -33,7 +33,7 @@ func Fork[E, R any](p *Program, name string, items Items[E], build func(b *Branc
 	switch {
 	case !items.given:
 		f.Over = p.use(items.over, pos)
-		p.claim(n, false, items.over)
+		p.claim(n, 0, items.over)
 	case reflect.TypeFor[E]().Kind() == reflect.String:
 		for _, x := range items.static {
 			f.Items = append(f.Items, reflect.ValueOf(x).String())

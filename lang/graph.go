@@ -218,6 +218,8 @@ type ForEachNode struct {
 type LetNode struct {
 	Value Expr
 	Type  Type // Compile fills it
+
+	inferred Type // of Value
 }
 
 // ReturnNode ends the program with a value.

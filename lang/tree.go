@@ -15,13 +15,15 @@ import (
 type tree struct {
 	kind treeKind
 	// text is a string's value, and the spelling of numbers, bools and null.
-	text string
-	line int
-	keys []string // of a map
-	at   []int    // lines of keys
-	vals []*tree  // of a map or list
-	raw  bool     // a text that reads better as a block of lines
-	flow bool     // a map or list that reads better on one line
+	text  string
+	src   string // of a scalar in YAML: how it is written
+	line  int
+	keys  []string // of a map
+	at    []int    // lines of keys
+	vals  []*tree  // of a map or list
+	raw   bool     // a text that reads better as a block of lines
+	flow  bool     // a map or list that reads better on one line
+	block bool     // a map or list that reads better on several
 }
 
 type treeKind uint8

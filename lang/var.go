@@ -67,15 +67,13 @@ func (p *Program) use(h *handle, pos Pos) Expr {
 }
 
 // claim notes what Go says of h's types, to be checked where node n stands.
-func (p *Program) claim(n *Node, after bool, hs ...*handle) {
-	for _, h := range hs {
-		if h == nil {
-			continue
-		}
-		for _, c := range h.claims {
-			c.after = after
-			p.b.claims[n] = append(p.b.claims[n], c)
-		}
+func (p *Program) claim(n *Node, body int, h *handle) {
+	if h == nil {
+		return
+	}
+	for _, c := range h.claims {
+		c.body = body
+		p.b.claims[n] = append(p.b.claims[n], c)
 	}
 }
 
