@@ -1,58 +1,165 @@
 package grammar
 
-import "context"
+import (
+	"context"
+	"errors"
+	"strconv"
+	"unicode/utf8"
+)
 
 // Grammar is a compiled [Spec]. It is safe for concurrent use.
 type Grammar struct {
 	vocab *Vocab
+	spec  Spec
+	m     *machine
+	notes []string
 }
 
 // Compile turns a spec into a grammar over vocab. The error is an [*Error], or
 // ctx's when it ended first.
-func Compile(ctx context.Context, spec Spec, vocab *Vocab) (*Grammar, error) {
-	return nil, &Error{Kind: ErrUnsupported, Source: "spec", Msg: "not built yet"}
+func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err error) {
+	if vocab == nil {
+		return nil, &Error{Kind: ErrInvalid, Source: "spec", Msg: "no vocabulary"}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case fail:
+			g, err = nil, f.err
+		default:
+			panic(f)
+		}
+	}()
+	c := &compiler{
+		pool: newPool(), fs: newFormulas(), spec: spec, limits: spec.Limits.withDefaults(), cancel: ctx.Err,
+		norm: map[normKey]*tree{}, values: map[fid]*valueNode{}, langs: map[langKey]nodeID{},
+		form: form{indent: spec.Whitespace.Indent},
+	}
+	c.work, c.max = c.limits.Work, c.limits.Nodes
+	root, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{
+		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, span: vocab.maxLen},
+		vocab:  vocab, limits: c.limits, maxDepth: int32(c.limits.Stack),
+		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{},
+	}
+	m.running = true
+	m.masks.max = c.limits.MaskBytes
+	m.masks.scratch = make([]uint64, vocab.MaskWords())
+	m.init()
+	m.build.reset()
+	m.begins(root, nil)
+	if m.begin = m.finish(); m.begin == nil {
+		return nil, &Error{Kind: ErrUnsatisfiable, Source: source(spec), Msg: "nothing can be written"}
+	}
+	return &Grammar{vocab: vocab, spec: spec, m: m, notes: c.notes}, nil
 }
 
-// Start is the state before the first byte.
-func (g *Grammar) Start() State { return State{g: g} }
+func source(spec Spec) string {
+	switch {
+	case spec.JSONSchema != nil:
+		return "schema"
+	case spec.Regex != "":
+		return "regex"
+	case spec.EBNF != "":
+		return "ebnf"
+	case spec.Choices != nil:
+		return "choices"
+	}
+	return "spec"
+}
+
+// compile is the root value of the spec.
+func (c *compiler) compile() (*valueNode, error) {
+	spec := &c.spec
+	n := 0
+	for _, set := range []bool{spec.JSONSchema != nil, spec.JSONObject, spec.Regex != "", spec.EBNF != "", spec.Choices != nil} {
+		if set {
+			n++
+		}
+	}
+	bad := func(msg string) (*valueNode, error) {
+		return nil, &Error{Kind: ErrInvalid, Source: source(*spec), Msg: msg}
+	}
+	switch ws := spec.Whitespace; {
+	case n == 0:
+		return bad("no schema, pattern, grammar or choices are given")
+	case n > 1:
+		return bad("more than one source is given")
+	case ws.Max < 0 || ws.Indent < 0 || ws.Max > 1000 || ws.Indent > 100 || (ws.Max > 0 && ws.Indent > 0):
+		return bad("white space options out of range")
+	case max(len(spec.JSONSchema), len(spec.Regex), len(spec.EBNF)) > c.limits.SourceBytes:
+		return nil, &Error{Kind: ErrTooLarge, Source: source(*spec), Msg: "longer than " + strconv.Itoa(c.limits.SourceBytes) + " bytes"}
+	}
+	switch {
+	case spec.JSONSchema != nil:
+		return c.compileSchema()
+	case spec.JSONObject:
+		v := c.value(c.fs.types(tObject))
+		c.compileAll(v)
+		return v, nil
+	case spec.Regex != "":
+		id, err := c.compilePattern(spec.Regex, encRaw, true, c.limits.Depth)
+		if pe, ok := asPatternError(err); ok {
+			return nil, &Error{Kind: pe.kind, Source: "regex", Pointer: offset(pe.at), Msg: pe.msg}
+		}
+		if id == rxEmpty {
+			return nil, &Error{Kind: ErrUnsatisfiable, Source: "regex", Msg: "it matches no text"}
+		}
+		return c.scalar(id), nil
+	case spec.EBNF != "":
+		return c.compileEBNF()
+	}
+	if len(spec.Choices) == 0 {
+		return bad("no choice is given")
+	}
+	for i, s := range spec.Choices {
+		if !utf8.ValidString(s) {
+			return bad("choice " + strconv.Itoa(i) + " is not UTF-8")
+		}
+	}
+	return c.scalar(c.words(spec.Choices)), nil
+}
+
+// scalar is a value that is one lexeme.
+func (c *compiler) scalar(id nodeID) *valueNode {
+	return &valueNode{scalar: id, state: 2, alive: true}
+}
+
+func (c *compiler) compileSchema() (*valueNode, error) {
+	v, err := parseJSON(c.spec.JSONSchema, 4*c.limits.Depth)
+	var se *syntaxError
+	if errors.As(err, &se) {
+		kind := ErrInvalid
+		if se.big {
+			kind = ErrTooLarge
+		}
+		return nil, &Error{Kind: kind, Source: "schema", Msg: se.Error()}
+	}
+	c.spend(len(c.spec.JSONSchema) / 8)
+	c.doc = readDocument(v, c.limits.Depth)
+	root := c.value(c.fs.ref(c.doc.root))
+	c.compileAll(root)
+	if !root.alive {
+		return nil, &Error{Kind: ErrUnsatisfiable, Source: "schema", Msg: "no finite value satisfies it"}
+	}
+	return root, nil
+}
 
 // Match reports whether text, as a whole, is a text of the grammar.
 func (g *Grammar) Match(text []byte) bool {
-	s, err := g.Start().AcceptBytes(text)
-	return err == nil && s.CanEnd()
+	p, _ := g.m.walk(g.m.begin, text)
+	return p != nil && p.canEnd
 }
 
-// State is a place in a grammar. It is an immutable small value: a copy is a
-// fork, an old copy a rollback.
-type State struct {
-	g *Grammar
-}
+// Notes lists what the schema says that is no condition, such as formats that
+// JSON Schema does not define.
+func (g *Grammar) Notes() []string { return g.notes }
 
-// Mask sets bit i of bits for every token i that may come next and clears the
-// others; bits holds at least [Vocab.MaskWords] words.
-func (s State) Mask(bits []uint64) {}
-
-// Accept is the state after a token.
-func (s State) Accept(token int32) (State, error) { return s, ErrRejected }
-
-// AcceptBytes is the state after a text, however it is cut into tokens.
-func (s State) AcceptBytes(text []byte) (State, error) { return s, ErrRejected }
-
-// Forced is the longest text that every continuation begins with.
-func (s State) Forced() []byte { return nil }
-
-// Jump returns the tokens that come next without asking the model and the
-// state after them.
-func (s State) Jump() ([]int32, State) { return nil, s }
-
-// CanEnd reports whether the text may end here.
-func (s State) CanEnd() bool { return false }
-
-// Done reports whether the text can only end here.
-func (s State) Done() bool { return false }
-
-// Encode writes the state as bytes for [Grammar.Decode].
-func (s State) Encode() []byte { return nil }
-
-// Decode reads a state that Encode wrote for the same spec and vocabulary.
-func (g *Grammar) Decode(data []byte) (State, error) { return g.Start(), nil }
+// Vocab is the vocabulary that the grammar was compiled for.
+func (g *Grammar) Vocab() *Vocab { return g.vocab }

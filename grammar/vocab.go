@@ -36,8 +36,6 @@ type Vocab struct {
 	nodeEnd   []int32
 	nodeTok   []int32 // token that ends here, or -1
 	dup       map[int32][]int32
-
-	slices vocabSlices
 }
 
 // NewVocab builds a vocabulary. tokens[i] holds the decoded bytes of token i
@@ -133,5 +131,3 @@ func (v *Vocab) MaskWords() int { return (len(v.tokens) + 63) / 64 }
 
 // EndTokens are the ids that mean "stop".
 func (v *Vocab) EndTokens() []int32 { return v.end }
-
-type vocabSlices struct{}

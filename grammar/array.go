@@ -1,0 +1,206 @@
+package grammar
+
+import (
+	"math"
+	"slices"
+)
+
+// arrayNode is the arrays that satisfy one conjunction.
+type arrayNode struct {
+	id    int32
+	slots [][]option // by index; the last serves all later items too
+	// tally[j] of duty j: so many items must fulfil it.
+	tally    []int32
+	min, max int32
+	unique   bool
+}
+
+const (
+	maxSlots  = 4096
+	fewValues = 200 // uniqueItems is enforced on items of at most so many values
+)
+
+// array is the node of a conjunction, nil when it is plainly empty.
+func (c *compiler) array(conj []lit) *arrayNode {
+	a := &arrayNode{max: math.MaxInt32}
+	type rule struct {
+		lo, hi int32
+		val    fid
+		need   int32 // duty: so many items
+		not    bool  // fewer than need items
+	}
+	var all, duties []rule
+	last := int32(0) // slots from here on are alike
+	unique := ""
+	for _, l := range conj {
+		at := &c.fs.atoms[l.atom]
+		switch at.kind {
+		case aMinItems:
+			a.min = max(a.min, at.lo)
+		case aMaxItems:
+			a.max = min(a.max, at.lo)
+		case aAllItems:
+			if at.hi >= 0 && at.hi <= at.lo {
+				continue
+			}
+			all = append(all, rule{lo: at.lo, hi: at.hi, val: at.val})
+			last = max(last, at.lo, at.hi)
+		case aSomeItems:
+			duties = append(duties, rule{lo: at.lo, hi: at.hi, val: at.val, need: 1})
+			last = max(last, at.lo, at.hi)
+			a.min = max(a.min, at.lo+1)
+		case aItemCount:
+			duties = append(duties, rule{lo: 0, hi: -1, val: at.val, need: at.lo, not: l.neg})
+			if !l.neg {
+				a.min = max(a.min, at.lo)
+			}
+		case aUnique:
+			if l.neg {
+				failf(ErrUnsupported, "schema", clip(at.ptr), "uniqueItems", "the negation of uniqueItems")
+			}
+			a.unique = true
+			unique = at.ptr
+		default:
+			panic("grammar: unexpected atom on arrays")
+		}
+	}
+	if a.min > a.max {
+		return nil
+	}
+	if len(duties) > maxDuties {
+		failf(ErrTooLarge, "schema", "", "contains", "too many conditions on the items of one array")
+	}
+	// A prefix that can never be reached needs no slots.
+	last = min(last, a.max)
+	if last > maxSlots {
+		failf(ErrTooLarge, "schema", "", "prefixItems", "too many items with schemas of their own")
+	}
+	for _, d := range duties {
+		n := d.need
+		if d.not {
+			n = -n // at most need-1
+		}
+		a.tally = append(a.tally, n)
+	}
+	for i := int32(0); i <= last; i++ {
+		var parts []fid
+		for _, r := range all {
+			if i >= r.lo && (r.hi < 0 || i < r.hi) {
+				parts = append(parts, r.val)
+			}
+		}
+		var opts []option
+	subsets:
+		for set := range 1 << len(duties) {
+			f := slices.Clone(parts)
+			for j, d := range duties {
+				in := i >= d.lo && (d.hi < 0 || i < d.hi)
+				switch {
+				case set&(1<<j) != 0:
+					if !in {
+						continue subsets
+					}
+					f = append(f, d.val)
+				case in && d.not:
+					f = append(f, c.fs.not(d.val))
+				}
+			}
+			if g := c.fs.and(f...); g != fFalse {
+				opts = append(opts, option{c.value(g), uint32(set)})
+			}
+		}
+		a.slots = append(a.slots, opts)
+	}
+	// An item that cannot be written ends the array before it.
+	for i, opts := range a.slots {
+		if len(opts) == 0 {
+			a.max = min(a.max, int32(i))
+			a.slots = a.slots[:i+1]
+			break
+		}
+	}
+	if a.min > a.max {
+		return nil
+	}
+	if a.unique && a.max <= 1 {
+		a.unique = false
+	}
+	if a.unique && !c.splitUnique(a) {
+		failf(ErrUnsupported, "schema", clip(unique), "uniqueItems", "enforced only where the items are few fixed values")
+	}
+	return a
+}
+
+// splitUnique replaces every option by one option a value, so that the machine
+// can tell which values were written. It reports whether the values are few.
+func (c *compiler) splitUnique(a *arrayNode) bool {
+	for i, opts := range a.slots {
+		var out []option
+		for _, x := range opts {
+			c.compileValue(x.val)
+			if x.val.state != 2 || len(x.val.objects)+len(x.val.arrays) > 0 {
+				return false
+			}
+			texts, ok := c.finite(x.val.scalar, fewValues)
+			if !ok || len(texts) > fewValues {
+				return false
+			}
+			slices.Sort(texts)
+			for _, t := range texts {
+				v, err := parseJSON([]byte(t), 64)
+				if err != nil {
+					return false
+				}
+				out = append(out, option{c.value(c.enum([]*value{v}, "")), x.duties})
+			}
+		}
+		a.slots[i] = out
+	}
+	return true
+}
+
+func (a *arrayNode) slot(i int32) []option { return a.slots[min(int(i), len(a.slots)-1)] }
+
+// productive reports whether a has a finite text, as far as the values known
+// to be alive tell.
+func (a *arrayNode) productive() bool {
+	alive := func(x option) bool { return x.val.alive }
+	limit := a.max
+	seen := uint32(0)
+	for i, opts := range a.slots {
+		if !slices.ContainsFunc(opts, alive) {
+			limit = min(limit, int32(i))
+			break
+		}
+		if int32(i) < a.max {
+			for _, x := range opts {
+				if x.val.alive {
+					seen |= x.duties
+				}
+			}
+		}
+	}
+	if a.min > limit {
+		return false
+	}
+	for j, n := range a.tally {
+		if n > 0 && (seen&(1<<j) == 0 || n > limit) {
+			return false
+		}
+	}
+	return true
+}
+
+// addArray prepares a productive node for the machine.
+func (c *compiler) addArray(a *arrayNode) {
+	for i, opts := range a.slots {
+		a.slots[i] = slices.DeleteFunc(slices.Clone(opts), func(x option) bool { return !x.val.alive })
+		if len(a.slots[i]) == 0 {
+			a.max = min(a.max, int32(i))
+			a.slots = a.slots[:i+1]
+			break
+		}
+	}
+	a.id = int32(len(c.arrays))
+	c.arrays = append(c.arrays, a)
+}

@@ -1,0 +1,223 @@
+package grammar
+
+// This file runs the expressions of rx.go as an automaton: the state after a
+// byte is the derivative of the expression, computed when it is first asked
+// for and kept in the node's table.
+
+// classMap partitions the bytes: bytes of one class behave alike.
+type classMap struct {
+	of  [256]uint8
+	rep []byte // one byte of each class
+}
+
+// table holds the transitions of a node: next[class], -1 where not computed,
+// rxEmpty where no text can follow.
+type table struct {
+	cls  *classMap
+	next []nodeID
+}
+
+func (p *pool) classMapOf(c cutset) *classMap {
+	if m := p.tables[c]; m != nil {
+		return m
+	}
+	m := &classMap{rep: []byte{0}}
+	for b := 1; b < 256; b++ {
+		if c[b>>6]&(1<<(b&63)) != 0 {
+			m.rep = append(m.rep, byte(b))
+		}
+		m.of[b] = uint8(len(m.rep) - 1)
+	}
+	p.tables[c] = m
+	return m
+}
+
+func (p *pool) tableOf(id nodeID) *table {
+	if t := p.nodes[id].tab; t != nil {
+		return t
+	}
+	cls := p.classMapOf(p.nodes[id].cuts)
+	t := &table{cls: cls, next: make([]nodeID, len(cls.rep))}
+	for i := range t.next {
+		t.next[i] = -1
+	}
+	p.nodes[id].tab = t
+	return t
+}
+
+// step is the state after byte b: rxEmpty when no text goes on that way.
+func (p *pool) step(id nodeID, b byte) nodeID {
+	t := p.tableOf(id)
+	c := t.cls.of[b]
+	n := t.next[c]
+	if n < 0 {
+		n = p.derive(id, b)
+		if !p.nonEmpty(n) {
+			n = rxEmpty
+		}
+		t.next[c] = n
+	}
+	return n
+}
+
+// derive is what may follow byte b in the texts of id.
+func (p *pool) derive(id nodeID, b byte) nodeID {
+	p.spend(1)
+	nd := &p.nodes[id]
+	switch nd.kind {
+	case kLeaf:
+		for _, e := range p.leaves[nd.a].edges {
+			if b <= e.hi {
+				if b >= e.lo {
+					return p.leafNode(e.to)
+				}
+				break
+			}
+		}
+		return rxEmpty
+	case kCat:
+		x, y := nd.a, nd.b
+		d := p.derive(x, b)
+		if d != rxEmpty {
+			d = p.cat(d, y)
+		}
+		if p.nullable(x) {
+			if e := p.derive(y, b); e != rxEmpty {
+				d = p.alt(d, e)
+			}
+		}
+		return d
+	case kAlt:
+		list := nd.list
+		var few [8]nodeID
+		out := few[:0]
+		for _, x := range list {
+			if d := p.derive(x, b); d != rxEmpty {
+				out = append(out, d)
+			}
+		}
+		if len(out) == 1 {
+			return out[0]
+		}
+		return p.alt(out...)
+	case kAnd:
+		list := nd.list
+		out := make([]nodeID, 0, len(list))
+		for _, x := range list {
+			d := p.derive(x, b)
+			if d == rxEmpty {
+				return rxEmpty
+			}
+			out = append(out, d)
+		}
+		return p.and(out...)
+	case kNot:
+		return p.not(p.derive(nd.a, b))
+	case kRep:
+		x, m, n := nd.a, nd.m, nd.n
+		d := p.derive(x, b)
+		if d == rxEmpty {
+			return rxEmpty
+		}
+		if n > 0 {
+			n--
+		}
+		return p.cat(d, p.rep(x, max(m-1, 0), n))
+	}
+	return rxEmpty
+}
+
+// searchSteps bounds one search for a text of an intersection while a grammar
+// runs. When it is not enough the state is taken to be alive: the worst that
+// follows is a dead end, never a wrong text.
+const searchSteps = 50_000
+
+// nonEmpty reports whether some text matches. Expressions without And and Not
+// answer at once; for others the states are searched breadth first.
+func (p *pool) nonEmpty(id nodeID) bool {
+	switch p.nodes[id].alive {
+	case 1:
+		return true
+	case -1:
+		return false
+	}
+	type item struct {
+		id     nodeID
+		parent int32
+	}
+	queue := []item{{id, -1}}
+	seen := map[nodeID]bool{id: true}
+	found := int32(-1)
+	budget := searchSteps
+search:
+	for i := 0; i < len(queue); i++ {
+		cur := queue[i].id
+		cls := p.classMapOf(p.nodes[cur].cuts)
+		for _, b := range cls.rep {
+			n := p.derive(cur, b)
+			budget--
+			a := p.nodes[n].alive
+			if a == 1 {
+				found = int32(i)
+				break search
+			}
+			if a == -1 || seen[n] {
+				continue
+			}
+			seen[n] = true
+			queue = append(queue, item{n, int32(i)})
+		}
+		if budget < 0 {
+			if p.running {
+				return true
+			}
+			failf(ErrTooLarge, "spec", "", "", "an intersection of patterns and lengths is too large to decide")
+		}
+	}
+	if found < 0 {
+		for _, it := range queue {
+			p.nodes[it.id].alive = -1
+		}
+		return false
+	}
+	for i := found; i >= 0; i = queue[i].parent {
+		p.nodes[queue[i].id].alive = 1
+	}
+	return true
+}
+
+// matches reports whether text is one of id's.
+func (p *pool) matches(id nodeID, text string) bool {
+	for i := 0; i < len(text) && id != rxEmpty; i++ {
+		id = p.step(id, text[i])
+	}
+	return p.nullable(id)
+}
+
+// finite lists the texts of id when there are at most limit of them, and
+// reports whether that is so.
+func (p *pool) finite(id nodeID, limit int) ([]string, bool) {
+	var out []string
+	steps := 0
+	type item struct {
+		id   nodeID
+		text string
+	}
+	work := []item{{id, ""}}
+	for len(work) > 0 {
+		it := work[len(work)-1]
+		work = work[:len(work)-1]
+		if p.nullable(it.id) {
+			out = append(out, it.text)
+		}
+		if steps++; len(out) > limit || steps > 64*limit+64 || len(it.text) > 256 {
+			return nil, false
+		}
+		for b := range 256 {
+			if n := p.step(it.id, byte(b)); n != rxEmpty {
+				work = append(work, item{n, it.text + string([]byte{byte(b)})})
+			}
+		}
+	}
+	return out, true
+}

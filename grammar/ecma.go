@@ -1,0 +1,649 @@
+package grammar
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// This file reads ECMA-262 patterns into expressions. An anchor is compiled to
+// a marker byte: the text t is thought of as markBegin t markEnd, "^" matches
+// markBegin and "$" markEnd, so anchors may stand anywhere. pattern.finish
+// takes the markers out again.
+
+// patternError is a fault of a pattern at a byte offset.
+type patternError struct {
+	kind error
+	at   int
+	msg  string
+}
+
+func (e *patternError) Error() string { return fmt.Sprintf("%s at offset %d", e.msg, e.at) }
+func (e *patternError) Unwrap() error { return e.kind }
+
+// pattern is the parser of one pattern.
+type pattern struct {
+	p        *pool
+	e        encoder
+	src      string
+	pos      int
+	depth    int
+	maxDepth int
+	whole    bool   // the pattern must match the whole text
+	anyMark  nodeID // any characters and markers
+	tail     nodeID // what follows a match: anything, or an optional end marker
+}
+
+const maxRepeat = 1 << 24
+
+// compilePattern is the set of texts, written by e, in which src matches
+// somewhere (whole: that it matches as a whole).
+func (p *pool) compilePattern(src string, e encoder, whole bool, maxDepth int) (id nodeID, err error) {
+	r := &pattern{p: p, e: e, src: src, whole: whole, maxDepth: maxDepth}
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case *patternError:
+			err = f
+		default:
+			panic(f)
+		}
+	}()
+	if !utf8.ValidString(src) {
+		r.fail(ErrInvalid, "the pattern is not UTF-8")
+	}
+	begin := p.leafNode(p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))
+	end := p.leafNode(p.mkLeaf(false, []edge{{markEnd, markEnd, leafEnd}}))
+	r.anyMark = p.rep(p.withMarks(p.anyChar[e]), 0, -1)
+	r.tail = r.anyMark
+	lead := r.anyMark
+	if whole {
+		r.tail = p.opt(end)
+		lead = p.opt(begin)
+	}
+	body := r.alternation(true)
+	if r.pos < len(src) {
+		r.fail(ErrInvalid, "unmatched )")
+	}
+	// "^^" asks for two markers, so a text may begin and end with up to three.
+	full := p.derive(p.cat(lead, body), markBegin)
+	if strings.Contains(src, "^") {
+		two := p.derive(full, markBegin)
+		full = p.alt(full, two, p.derive(two, markBegin))
+	}
+	memo := map[nodeID]nodeID{}
+	full = p.quotient(full, memo)
+	if strings.Contains(src, "$") {
+		two := p.quotient(full, map[nodeID]nodeID{})
+		full = p.alt(full, two, p.quotient(two, map[nodeID]nodeID{}))
+	}
+	clear(memo)
+	full = p.purge(full, memo)
+	if !p.nonEmpty(full) {
+		full = rxEmpty
+	}
+	return full, nil
+}
+
+func (r *pattern) fail(kind error, msg string) { panic(&patternError{kind, r.pos, msg}) }
+
+// withMarks adds the marker bytes to a class.
+func (p *pool) withMarks(class nodeID) nodeID {
+	edges := append([]edge{}, p.leaves[p.nodes[class].a].edges...)
+	return p.leafNode(p.mkLeaf(false, append(edges, edge{markBegin, markEnd, leafEnd})))
+}
+
+// quotient is the texts t for which t markEnd is one of id's.
+func (p *pool) quotient(id nodeID, memo map[nodeID]nodeID) nodeID {
+	if out, ok := memo[id]; ok {
+		return out
+	}
+	nd := p.nodes[id]
+	out := rxEmpty
+	switch nd.kind {
+	case kLeaf:
+		edges := p.leaves[nd.a].edges
+		if n := len(edges); n > 0 && edges[n-1].hi == markEnd {
+			out = p.leafNode(edges[n-1].to)
+		}
+	case kCat:
+		out = p.cat(nd.a, p.quotient(nd.b, memo))
+		if p.nullable(nd.b) {
+			out = p.alt(out, p.quotient(nd.a, memo))
+		}
+	case kAlt, kAnd:
+		var list []nodeID
+		for _, x := range nd.list {
+			list = append(list, p.quotient(x, memo))
+		}
+		if nd.kind == kAlt {
+			out = p.alt(list...)
+		} else {
+			out = p.and(list...)
+		}
+	case kNot:
+		out = p.not(p.quotient(nd.a, memo))
+	case kRep:
+		n := nd.n
+		if n > 0 {
+			n--
+		}
+		if last := p.quotient(nd.a, memo); last != rxEmpty {
+			out = p.cat(p.rep(nd.a, max(nd.m-1, 0), n), last)
+		}
+	}
+	memo[id] = out
+	return out
+}
+
+// purge is the texts of id that hold no marker.
+func (p *pool) purge(id nodeID, memo map[nodeID]nodeID) nodeID {
+	nd := p.nodes[id]
+	if nd.flags&fMarked == 0 {
+		return id
+	}
+	if out, ok := memo[id]; ok {
+		return out
+	}
+	out := rxEmpty
+	switch nd.kind {
+	case kLeaf:
+		lf := p.leaves[nd.a]
+		var edges []edge
+		for _, e := range lf.edges {
+			if e.lo < markBegin {
+				edges = append(edges, e)
+			}
+		}
+		if len(edges) > 0 || lf.accept {
+			out = p.leafNode(p.mkLeaf(lf.accept, edges))
+		}
+	case kCat:
+		if a := p.purge(nd.a, memo); a != rxEmpty {
+			out = p.cat(a, p.purge(nd.b, memo))
+		}
+	case kAlt, kAnd:
+		var list []nodeID
+		for _, x := range nd.list {
+			list = append(list, p.purge(x, memo))
+		}
+		if nd.kind == kAlt {
+			out = p.alt(list...)
+		} else {
+			out = p.and(list...)
+		}
+	case kNot:
+		out = p.not(p.purge(nd.a, memo))
+	case kRep:
+		out = p.rep(p.purge(nd.a, memo), nd.m, nd.n)
+	}
+	memo[id] = out
+	return out
+}
+
+// alternation parses up to ")" or the end. At the top the tail of the whole
+// pattern is part of each branch, so that a lookahead can see it.
+func (r *pattern) alternation(top bool) nodeID {
+	if r.depth++; r.depth > r.maxDepth {
+		r.fail(ErrTooLarge, "the pattern is nested too deep")
+	}
+	list := []nodeID{r.sequence(top)}
+	for r.peek() == '|' {
+		r.pos++
+		list = append(list, r.sequence(top))
+	}
+	r.depth--
+	return r.p.alt(list...)
+}
+
+// look is a lookahead before item number at of a sequence.
+type look struct {
+	at   int
+	what nodeID
+	not  bool
+}
+
+func (r *pattern) sequence(top bool) nodeID {
+	var items []nodeID
+	var looks []look
+	for r.pos < len(r.src) && r.peek() != '|' && r.peek() != ')' {
+		if rest := r.src[r.pos:]; strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") {
+			if !top {
+				r.fail(ErrUnsupported, "lookahead inside a group")
+			}
+			not := rest[2] == '!'
+			r.pos += 3
+			what := r.alternation(false)
+			r.close()
+			looks = append(looks, look{len(items), what, not})
+			continue
+		}
+		items = append(items, r.quantified())
+	}
+	p := r.p
+	out := rxEps
+	if top {
+		out = r.tail
+	}
+	for i := len(items); i >= 0; i-- {
+		if i < len(items) {
+			out = p.cat(items[i], out)
+		}
+		for len(looks) > 0 && looks[len(looks)-1].at == i {
+			l := looks[len(looks)-1]
+			looks = looks[:len(looks)-1]
+			what := p.cat(l.what, r.anyMark)
+			if l.not {
+				what = p.not(what)
+			}
+			out = p.and(out, what)
+		}
+	}
+	return out
+}
+
+func (r *pattern) close() {
+	if r.peek() != ')' {
+		r.fail(ErrInvalid, "missing )")
+	}
+	r.pos++
+}
+
+func (r *pattern) peek() byte {
+	if r.pos < len(r.src) {
+		return r.src[r.pos]
+	}
+	return 0
+}
+
+// quantified parses an atom and its quantifiers.
+func (r *pattern) quantified() nodeID {
+	start := r.pos
+	id := r.atom()
+	m, n := int32(0), int32(-1)
+	switch r.peek() {
+	case '*':
+	case '+':
+		m = 1
+	case '?':
+		n = 1
+	case '{':
+		var ok bool
+		if m, n, ok = r.braces(); !ok {
+			return id
+		}
+		r.pos-- // the last byte is skipped below
+	default:
+		return id
+	}
+	if r.pos == start {
+		r.fail(ErrInvalid, "nothing to repeat")
+	}
+	r.pos++
+	if r.peek() == '?' {
+		r.pos++ // lazy: the same texts
+	}
+	switch c := r.peek(); c {
+	case '*', '+', '?':
+		r.fail(ErrInvalid, "nothing to repeat")
+	}
+	return r.p.rep(id, m, n)
+}
+
+// braces parses {m}, {m,} or {m,n}; anything else is literal text.
+func (r *pattern) braces() (m, n int32, ok bool) {
+	i := r.pos + 1
+	num := func() (int64, bool) {
+		start, v := i, int64(0)
+		for i < len(r.src) && r.src[i] >= '0' && r.src[i] <= '9' {
+			v = min(v*10+int64(r.src[i]-'0'), 1<<40)
+			i++
+		}
+		return v, i > start
+	}
+	lo, ok := num()
+	if !ok {
+		return 0, 0, false
+	}
+	hi := lo
+	if i < len(r.src) && r.src[i] == ',' {
+		i++
+		var has bool
+		if hi, has = num(); !has {
+			hi = -1
+		}
+	}
+	if i >= len(r.src) || r.src[i] != '}' {
+		return 0, 0, false
+	}
+	if lo > maxRepeat || hi > maxRepeat {
+		r.fail(ErrTooLarge, fmt.Sprintf("a repeat count over %d", maxRepeat))
+	}
+	if hi >= 0 && hi < lo {
+		r.fail(ErrInvalid, "numbers out of order in {}")
+	}
+	r.pos = i + 1
+	return int32(lo), int32(hi), true
+}
+
+func (r *pattern) atom() nodeID {
+	c := r.peek()
+	switch c {
+	case '(':
+		return r.group()
+	case '[':
+		r.pos++
+		return r.p.class(r.e, r.classBody())
+	case '.':
+		r.pos++
+		return r.p.class(r.e, negate(normRanges([]rng{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}})))
+	case '^':
+		r.pos++
+		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))
+	case '$':
+		r.pos++
+		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markEnd, markEnd, leafEnd}}))
+	case '*', '+', '?':
+		r.fail(ErrInvalid, "nothing to repeat")
+	case '{':
+		if _, _, ok := r.braces(); ok {
+			r.fail(ErrInvalid, "nothing to repeat")
+		}
+	case '\\':
+		return r.p.class(r.e, r.escape(false))
+	}
+	ch, n := utf8.DecodeRuneInString(r.src[r.pos:])
+	r.pos += n
+	return r.p.class(r.e, []rng{{ch, ch}})
+}
+
+func (r *pattern) group() nodeID {
+	rest := r.src[r.pos:]
+	switch {
+	case strings.HasPrefix(rest, "(?:"):
+		r.pos += 3
+	case strings.HasPrefix(rest, "(?<=") || strings.HasPrefix(rest, "(?<!"):
+		r.fail(ErrUnsupported, "lookbehind")
+	case strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!"):
+		r.fail(ErrUnsupported, "lookahead with a quantifier")
+	case strings.HasPrefix(rest, "(?<") || strings.HasPrefix(rest, "(?P<"):
+		end := strings.IndexByte(rest, '>')
+		if end < 0 {
+			r.fail(ErrInvalid, "unfinished group name")
+		}
+		r.pos += end + 1
+	case strings.HasPrefix(rest, "(?"):
+		r.fail(ErrUnsupported, "group flags")
+	default:
+		r.pos++
+	}
+	id := r.alternation(false)
+	r.close()
+	return id
+}
+
+var (
+	digitClass = []rng{{'0', '9'}}
+	wordClass  = []rng{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}
+	spaceClass = normRanges([]rng{{'\t', '\r'}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
+		{0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}})
+)
+
+// escape parses a backslash escape of one character or class.
+func (r *pattern) escape(inClass bool) []rng {
+	r.pos++
+	if r.pos >= len(r.src) {
+		r.fail(ErrInvalid, "a backslash at the end")
+	}
+	c := r.src[r.pos]
+	one := func(ch rune) []rng { return []rng{{ch, ch}} }
+	r.pos++
+	switch c {
+	case 'd':
+		return digitClass
+	case 'D':
+		return negate(digitClass)
+	case 'w':
+		return wordClass
+	case 'W':
+		return negate(wordClass)
+	case 's':
+		return spaceClass
+	case 'S':
+		return negate(spaceClass)
+	case 't':
+		return one('\t')
+	case 'n':
+		return one('\n')
+	case 'v':
+		return one('\v')
+	case 'f':
+		return one('\f')
+	case 'r':
+		return one('\r')
+	case '0':
+		if d := r.peek(); d >= '0' && d <= '9' {
+			r.fail(ErrUnsupported, "octal escape")
+		}
+		return one(0)
+	case 'c':
+		l := r.peek()
+		if l|0x20 < 'a' || l|0x20 > 'z' {
+			r.fail(ErrInvalid, "\\c without a letter")
+		}
+		r.pos++
+		return one(rune(l & 31))
+	case 'x':
+		return one(r.hex(2))
+	case 'u':
+		return one(r.unicodeEscape())
+	case 'p', 'P':
+		set := r.property()
+		if c == 'P' {
+			set = negate(set)
+		}
+		return set
+	case 'b':
+		if inClass {
+			return one('\b')
+		}
+		r.fail(ErrUnsupported, "word boundary \\b")
+	case 'B':
+		r.fail(ErrUnsupported, "word boundary \\B")
+	case 'k':
+		r.fail(ErrUnsupported, "back reference")
+	}
+	if c >= '1' && c <= '9' {
+		r.fail(ErrUnsupported, "back reference")
+	}
+	if c < utf8.RuneSelf && (unicode.IsLetter(rune(c))) {
+		r.fail(ErrInvalid, fmt.Sprintf("unknown escape \\%c", c))
+	}
+	ch, n := utf8.DecodeRuneInString(r.src[r.pos-1:])
+	r.pos += n - 1
+	return one(ch)
+}
+
+func (r *pattern) hex(n int) rune {
+	v := rune(0)
+	for range n {
+		d := hexValue(r.peek())
+		if d < 0 {
+			r.fail(ErrInvalid, "a broken hexadecimal escape")
+		}
+		v = v<<4 | rune(d)
+		r.pos++
+	}
+	return v
+}
+
+func hexValue(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return -1
+}
+
+func (r *pattern) unicodeEscape() rune {
+	if r.peek() == '{' {
+		r.pos++
+		v := rune(0)
+		for digits := 0; r.peek() != '}' || digits == 0; digits++ {
+			d := hexValue(r.peek())
+			if d < 0 || v > 0x10FFFF {
+				r.fail(ErrInvalid, "a broken \\u{} escape")
+			}
+			v = v<<4 | rune(d)
+			r.pos++
+		}
+		r.pos++
+		if v > 0x10FFFF {
+			r.fail(ErrInvalid, "a broken \\u{} escape")
+		}
+		return v
+	}
+	v := r.hex(4)
+	if v >= 0xD800 && v < 0xDC00 && strings.HasPrefix(r.src[r.pos:], "\\u") {
+		save := r.pos
+		r.pos += 2
+		if low := r.hex(4); low >= 0xDC00 && low <= 0xDFFF {
+			return 0x10000 + (v-0xD800)<<10 + (low - 0xDC00)
+		}
+		r.pos = save
+	}
+	return v
+}
+
+// longCategory maps the long names of general categories.
+var longCategory = map[string]string{
+	"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Titlecase_Letter": "Lt", "Modifier_Letter": "Lm", "Other_Letter": "Lo",
+	"Mark": "M", "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc", "Enclosing_Mark": "Me",
+	"Number": "N", "Decimal_Number": "Nd", "digit": "Nd", "Letter_Number": "Nl", "Other_Number": "No",
+	"Punctuation": "P", "punct": "P", "Connector_Punctuation": "Pc", "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe",
+	"Initial_Punctuation": "Pi", "Final_Punctuation": "Pf", "Other_Punctuation": "Po",
+	"Symbol": "S", "Math_Symbol": "Sm", "Currency_Symbol": "Sc", "Modifier_Symbol": "Sk", "Other_Symbol": "So",
+	"Separator": "Z", "Space_Separator": "Zs", "Line_Separator": "Zl", "Paragraph_Separator": "Zp",
+	"Other": "C", "Control": "Cc", "cntrl": "Cc", "Format": "Cf", "Private_Use": "Co",
+}
+
+func (r *pattern) property() []rng {
+	end := strings.IndexByte(r.src[r.pos:], '}')
+	if r.peek() != '{' || end < 0 {
+		r.fail(ErrInvalid, "\\p without {}")
+	}
+	name := r.src[r.pos+1 : r.pos+end]
+	r.pos += end + 1
+	if name == "Any" {
+		return negate(nil)
+	}
+	if name == "ASCII" {
+		return []rng{{0, 127}}
+	}
+	kind, value, found := strings.Cut(name, "=")
+	if !found {
+		kind, value = "", name
+	}
+	if long, ok := longCategory[value]; ok {
+		value = long
+	}
+	var tab *unicode.RangeTable
+	switch kind {
+	case "", "General_Category", "gc":
+		tab = unicode.Categories[value]
+		if tab == nil && kind == "" {
+			tab = unicode.Properties[value]
+		}
+	case "Script", "sc", "Script_Extensions", "scx":
+		tab = unicode.Scripts[value]
+	}
+	if tab == nil {
+		switch value {
+		case "Alphabetic", "Alpha":
+			return append(tableRanges(unicode.L), append(tableRanges(unicode.Nl), tableRanges(unicode.Other_Alphabetic)...)...)
+		}
+		r.fail(ErrUnsupported, "unknown property \\p{"+name+"}")
+	}
+	return tableRanges(tab)
+}
+
+func tableRanges(t *unicode.RangeTable) []rng {
+	var out []rng
+	for _, x := range t.R16 {
+		out = appendStride(out, rune(x.Lo), rune(x.Hi), rune(x.Stride))
+	}
+	for _, x := range t.R32 {
+		out = appendStride(out, rune(x.Lo), rune(x.Hi), rune(x.Stride))
+	}
+	return normRanges(out)
+}
+
+func appendStride(out []rng, lo, hi, stride rune) []rng {
+	if stride == 1 {
+		return append(out, rng{lo, hi})
+	}
+	for c := lo; c <= hi; c += stride {
+		out = append(out, rng{c, c})
+	}
+	return out
+}
+
+// classBody parses a bracket expression after its "[".
+func (r *pattern) classBody() []rng {
+	neg := false
+	if r.peek() == '^' {
+		neg = true
+		r.pos++
+	}
+	var out []rng
+	for {
+		if r.pos >= len(r.src) {
+			r.fail(ErrInvalid, "missing ]")
+		}
+		if r.peek() == ']' {
+			r.pos++
+			break
+		}
+		lo := r.classAtom()
+		if r.peek() != '-' || r.pos+1 >= len(r.src) || r.src[r.pos+1] == ']' {
+			out = append(out, lo...)
+			continue
+		}
+		r.pos++
+		hi := r.classAtom()
+		if len(lo) != 1 || len(hi) != 1 || lo[0].lo != lo[0].hi || hi[0].lo != hi[0].hi {
+			// A class at an end of a range: all three stand for themselves.
+			out = append(append(out, lo...), append(hi, rng{'-', '-'})...)
+			continue
+		}
+		if lo[0].lo > hi[0].lo {
+			r.fail(ErrInvalid, "range out of order in a class")
+		}
+		out = append(out, rng{lo[0].lo, hi[0].lo})
+	}
+	out = normRanges(append([]rng(nil), out...))
+	if neg {
+		out = negate(out)
+	}
+	return out
+}
+
+func (r *pattern) classAtom() []rng {
+	if r.peek() == '\\' {
+		return append([]rng(nil), r.escape(true)...)
+	}
+	ch, n := utf8.DecodeRuneInString(r.src[r.pos:])
+	r.pos += n
+	return []rng{{ch, ch}}
+}
+
+// asPatternError finds the patternError in err.
+func asPatternError(err error) (*patternError, bool) {
+	var pe *patternError
+	ok := errors.As(err, &pe)
+	return pe, ok
+}

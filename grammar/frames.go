@@ -1,0 +1,657 @@
+package grammar
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// A frame is the place inside one container: which members were written and
+// what may come next. Frames are interned; a stack of them, innermost first,
+// is the nesting of the text written so far.
+type frameID int32
+
+type frameKind uint8
+
+const (
+	frObject frameKind = iota
+	frArray
+	frColon // after a key, before its colon (only with free white space)
+	frRule  // inside a rule of an EBNF grammar
+)
+
+type frame struct {
+	kind    frameKind
+	started bool   // a member was written
+	node    int32  // object, array, colon action or rule item
+	pos     int32  // next name in order; items written
+	cnt     int32  // properties written, where they must be counted
+	duties  uint32 // duties fulfilled
+	set     int32  // interned: names or values seen, tallies
+	depth   int32  // nesting, where white space depends on it
+}
+
+// actID says what happens when a lexeme is complete.
+type actID int32
+
+type actKind uint8
+
+const (
+	actPop    actKind = iota // the value is complete
+	actGo                    // go on in a frame
+	actPush                  // begin a value inside a frame
+	actChoice                // a name was written: its label tells which
+	actMany                  // all of list
+)
+
+type action struct {
+	kind  actKind
+	frame frameID
+	val   *valueNode
+	list  []actID
+}
+
+// item is a lexeme that may be written and what follows it.
+type item struct {
+	node nodeID
+	act  actID
+}
+
+// writer turns the nodes of a compiled grammar into frames and items, as they
+// are needed.
+type writer struct {
+	*pool
+	anyOrder bool
+	ws       Whitespace
+	objects  []*objectNode
+	arrays   []*arrayNode
+	plans    []*objectPlan
+	rules    []ruleItem
+
+	frames   []frame
+	frameIDs map[frame]frameID
+	frameLex [][]item // per frame, nil: not computed
+	frameRep []frameID
+	acts     []action
+	actIDs   map[actKey]actID
+	sets     []string
+	setIDs   map[string]int32
+	starts   [][]item // per value id
+	span     int      // bytes of the longest token: what one token can see
+}
+
+type actKey struct {
+	kind  actKind
+	frame frameID
+	val   int32
+	list  string
+}
+
+// objectPlan is what is known of an object for all its frames.
+type objectPlan struct {
+	sorted   []int32   // names by text
+	nextReq  []int32   // [i]: first required name at or after i, len(names) if none
+	required []int32   // [i]: required names at or after i
+	tails    [][]int32 // per name: leaves of its rest from each byte on
+	suffix   string    // what is written after a name
+	tries    map[string]int32
+}
+
+func (w *writer) init() {
+	w.frameIDs = map[frame]frameID{}
+	w.actIDs = map[actKey]actID{}
+	w.setIDs = map[string]int32{"": 0}
+	w.sets = []string{""}
+	w.act(action{kind: actPop})
+	w.plans = make([]*objectPlan, len(w.objects))
+}
+
+func (w *writer) frameID(f frame) frameID {
+	if id, ok := w.frameIDs[f]; ok {
+		return id
+	}
+	w.frames = append(w.frames, f)
+	w.frameLex = append(w.frameLex, nil)
+	w.frameRep = append(w.frameRep, -1)
+	id := frameID(len(w.frames) - 1)
+	w.frameIDs[f] = id
+	return id
+}
+
+func (w *writer) act(a action) actID {
+	k := actKey{kind: a.kind, frame: a.frame, val: -1}
+	if a.val != nil {
+		k.val = a.val.id
+	}
+	if len(a.list) > 0 {
+		if len(a.list) == 1 {
+			return a.list[0]
+		}
+		b := make([]byte, 0, 4*len(a.list))
+		for _, x := range a.list {
+			b = binary.LittleEndian.AppendUint32(b, uint32(x))
+		}
+		k.list = string(b)
+	}
+	if id, ok := w.actIDs[k]; ok {
+		return id
+	}
+	w.acts = append(w.acts, a)
+	id := actID(len(w.acts) - 1)
+	w.actIDs[k] = id
+	return id
+}
+
+func (w *writer) setID(s string) int32 {
+	if id, ok := w.setIDs[s]; ok {
+		return id
+	}
+	w.sets = append(w.sets, s)
+	id := int32(len(w.sets) - 1)
+	w.setIDs[s] = id
+	return id
+}
+
+// start is the lexemes that a value begins with, at a nesting depth.
+func (w *writer) start(v *valueNode, depth int32) []item {
+	if w.ws.Indent == 0 {
+		depth = 0
+		for int(v.id) >= len(w.starts) {
+			w.starts = append(w.starts, nil)
+		}
+		if s := w.starts[v.id]; s != nil {
+			return s
+		}
+	}
+	var out []item
+	if v.scalar != rxEmpty {
+		out = append(out, item{v.scalar, 0})
+	}
+	for _, o := range v.objects {
+		f := w.frameID(frame{kind: frObject, node: o.id, depth: depth})
+		out = append(out, item{w.bytes("{"), w.act(action{kind: actGo, frame: f})})
+	}
+	for _, a := range v.arrays {
+		f := w.frameID(frame{kind: frArray, node: a.id, depth: depth})
+		out = append(out, item{w.bytes("["), w.act(action{kind: actGo, frame: f})})
+	}
+	if w.ws.Indent == 0 {
+		w.starts[v.id] = out
+	}
+	return out
+}
+
+// blank is the white space between two tokens; depth is that of the next.
+func (w *writer) blank(depth int32) nodeID {
+	switch {
+	case w.ws.Max > 0:
+		return w.rep(w.leafNode(w.mkLeaf(false, []edge{{'\t', '\n', leafEnd}, {'\r', '\r', leafEnd}, {' ', ' ', leafEnd}})), 0, int32(w.ws.Max))
+	case w.ws.Indent > 0:
+		return w.bytes((&form{w.ws.Indent}).newline(int(depth)))
+	}
+	return rxEps
+}
+
+// before is the white space in front of a comma or closing bracket.
+func (w *writer) before(depth int32) nodeID {
+	if w.ws.Max > 0 {
+		return w.blank(depth)
+	}
+	return rxEps
+}
+
+// lex is the lexemes that may come next in a frame.
+func (w *writer) lex(id frameID) []item {
+	if l := w.frameLex[id]; l != nil {
+		return l
+	}
+	f := w.frames[id]
+	var l []item
+	switch f.kind {
+	case frObject:
+		l = w.lexObject(id, f)
+	case frArray:
+		l = w.lexArray(f)
+	case frColon:
+		l = []item{{w.seq(w.blank(0), w.bytes(":"), w.blank(0)), actID(f.node)}}
+	case frRule:
+		l = w.lexRule(f)
+	}
+	if l == nil {
+		l = []item{}
+	}
+	w.frameLex[id] = l
+	return l
+}
+
+func (w *writer) plan(n int32) *objectPlan {
+	if p := w.plans[n]; p != nil {
+		return p
+	}
+	o := w.objects[n]
+	p := &objectPlan{tries: map[string]int32{}, suffix: `":`, tails: make([][]int32, len(o.names))}
+	switch {
+	case w.ws.Max > 0:
+		p.suffix = `"`
+	case w.ws.Indent > 0:
+		p.suffix = `": `
+	}
+	p.nextReq = make([]int32, len(o.names)+1)
+	p.required = make([]int32, len(o.names)+1)
+	p.nextReq[len(o.names)] = int32(len(o.names))
+	for i := len(o.names) - 1; i >= 0; i-- {
+		p.nextReq[i], p.required[i] = p.nextReq[i+1], p.required[i+1]
+		if o.names[i].required {
+			p.nextReq[i] = int32(i)
+			p.required[i]++
+		}
+		p.sorted = append(p.sorted, int32(i))
+	}
+	slices.SortFunc(p.sorted, func(a, b int32) int {
+		if o.names[a].text < o.names[b].text {
+			return -1
+		}
+		return 1
+	})
+	w.plans[n] = p
+	return p
+}
+
+// remaining calls yield for every name that f may still write.
+func (w *writer) remaining(o *objectNode, p *objectPlan, f *frame, yield func(i int32)) {
+	if w.anyOrder {
+		seen := w.sets[f.set]
+		for i := range o.names {
+			if i>>3 >= len(seen) || seen[i>>3]&(1<<(i&7)) == 0 {
+				yield(int32(i))
+			}
+		}
+		return
+	}
+	for i := f.pos; i < int32(len(o.names)); i++ {
+		yield(i)
+	}
+}
+
+// member is the frame after name i (-1: a free name) was written.
+func (w *writer) member(o *objectNode, f frame, i int32, duties uint32) frame {
+	f.started = true
+	f.duties |= duties
+	if o.bound {
+		f.cnt++
+	}
+	switch {
+	case !w.anyOrder && i < 0:
+		f.pos = int32(len(o.names))
+	case !w.anyOrder:
+		f.pos = i + 1
+	case i >= 0:
+		seen := []byte(w.sets[f.set])
+		for len(seen) <= int(i>>3) {
+			seen = append(seen, 0)
+		}
+		seen[i>>3] |= 1 << (i & 7)
+		f.set = w.setID(string(seen))
+	}
+	return f
+}
+
+// canFinish reports whether an object can be closed some time after f.
+func (w *writer) canFinish(o *objectNode, p *objectPlan, f *frame) bool {
+	if !o.bound && o.duty == 0 {
+		return true
+	}
+	names, required := int32(0), int32(0)
+	var open, byRequired uint32
+	w.remaining(o, p, f, func(i int32) {
+		names++
+		for _, x := range o.names[i].options {
+			open |= x.duties
+			if o.names[i].required {
+				byRequired |= x.duties
+			}
+		}
+		if o.names[i].required {
+			required++
+		}
+	})
+	for i := range o.cells {
+		for _, x := range o.cells[i].options {
+			open |= x.duties
+		}
+		names = math.MaxInt32 >> 1
+	}
+	pending := (1<<o.duty - 1) &^ f.duties
+	if pending&^open != 0 {
+		return false
+	}
+	if pending&^byRequired != 0 {
+		required++
+	}
+	return !o.bound || (f.cnt+required <= o.max && f.cnt+names >= o.min)
+}
+
+func (w *writer) lexObject(id frameID, f frame) []item {
+	o, p := w.objects[f.node], w.plan(f.node)
+	lead := w.cat(w.blank(f.depth+1), w.bytes(`"`))
+	if f.started {
+		lead = w.seq(w.before(f.depth), w.bytes(","), lead)
+	}
+	var out []item
+	// Names that may come next.
+	allowed := func(i int32) bool {
+		if !o.bound && o.duty == 0 {
+			return true
+		}
+		for _, x := range o.names[i].options {
+			if g := w.member(o, f, i, x.duties); w.canFinish(o, p, &g) {
+				return true
+			}
+		}
+		return false
+	}
+	var next []int32
+	missing := false
+	if w.anyOrder {
+		w.remaining(o, p, &f, func(i int32) {
+			missing = missing || o.names[i].required
+			if allowed(i) {
+				next = append(next, i)
+			}
+		})
+	} else {
+		missing = p.required[f.pos] > 0
+		last := min(p.nextReq[f.pos], int32(len(o.names))-1)
+		for i := f.pos; i <= last; i++ {
+			if allowed(i) {
+				next = append(next, i)
+			}
+		}
+	}
+	if len(next) > 0 {
+		out = append(out, item{w.cat(lead, w.leafNode(w.nameTrie(o, p, next))), w.act(action{kind: actChoice, frame: id})})
+	}
+	if w.anyOrder || !missing {
+		for i := range o.cells {
+			c := &o.cells[i]
+			if act, ok := w.memberAct(o, p, f, -1, c.options); ok {
+				colon := w.seq(w.bytes(`"`), w.before(0), w.bytes(":"))
+				if w.ws.Indent > 0 {
+					colon = w.cat(colon, w.bytes(" "))
+				} else {
+					colon = w.cat(colon, w.blank(0))
+				}
+				out = append(out, item{w.seq(lead, c.lang, colon), act})
+			}
+		}
+	}
+	if !missing && f.duties == 1<<o.duty-1 && (!o.bound || f.cnt >= o.min) {
+		close := w.before(f.depth)
+		if f.started {
+			close = w.blank(f.depth)
+		}
+		out = append(out, item{w.cat(close, w.bytes("}")), 0})
+	}
+	return out
+}
+
+// memberAct begins the value of a name in all the ways that can be finished.
+func (w *writer) memberAct(o *objectNode, p *objectPlan, f frame, i int32, options []option) (actID, bool) {
+	var list []actID
+	for _, x := range options {
+		if g := w.member(o, f, i, x.duties); w.canFinish(o, p, &g) {
+			list = append(list, w.act(action{kind: actPush, frame: w.frameID(g), val: x.val}))
+		}
+	}
+	if len(list) == 0 {
+		return 0, false
+	}
+	return w.act(action{kind: actMany, list: list}), true
+}
+
+// choose is the action after the name with a label was written in frame id.
+func (w *writer) choose(id frameID, label int32) actID {
+	f := w.frames[id]
+	o := w.objects[f.node]
+	i := label - 1
+	act, _ := w.memberAct(o, w.plan(f.node), f, i, o.names[i].options)
+	if w.ws.Max > 0 {
+		colon := w.frameID(frame{kind: frColon, node: int32(act)})
+		return w.act(action{kind: actGo, frame: colon})
+	}
+	return act
+}
+
+// nameTrie is the trie of the given names, each followed by the plan's suffix;
+// its accepting states are labelled with the name's number plus one.
+func (w *writer) nameTrie(o *objectNode, p *objectPlan, next []int32) int32 {
+	key := make([]byte, 0, 2*len(next))
+	for _, i := range next {
+		key = binary.AppendVarint(key, int64(i))
+	}
+	if t, ok := p.tries[string(key)]; ok {
+		return t
+	}
+	in := make([]bool, len(o.names))
+	for _, i := range next {
+		in[i] = true
+	}
+	sorted := make([]int32, 0, len(next))
+	for _, i := range p.sorted {
+		if in[i] {
+			sorted = append(sorted, i)
+		}
+	}
+	t := w.nameNode(o, p, sorted, 0)
+	if len(p.tries) > 1000 {
+		clear(p.tries)
+	}
+	p.tries[string(key)] = t
+	return t
+}
+
+func (w *writer) nameNode(o *objectNode, p *objectPlan, sorted []int32, d int) int32 {
+	if len(sorted) == 1 {
+		return w.tail(o, p, sorted[0])[d]
+	}
+	first, last := o.names[sorted[0]].text, o.names[sorted[len(sorted)-1]].text
+	common := d
+	for common < len(first) && common < len(last) && first[common] == last[common] {
+		common++
+	}
+	var edges []edge
+	rest := sorted
+	if len(first) == common {
+		edges = append(edges, edge{'"', '"', w.tail(o, p, sorted[0])[common+1]})
+		rest = sorted[1:]
+	}
+	for len(rest) > 0 {
+		c := o.names[rest[0]].text[common]
+		n := 1
+		for n < len(rest) && o.names[rest[n]].text[common] == c {
+			n++
+		}
+		edges = append(edges, edge{c, c, w.nameNode(o, p, rest[:n], common+1)})
+		rest = rest[n:]
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return int(a.lo) - int(b.lo) })
+	l := w.mkLeaf(false, edges)
+	for i := common - 1; i >= d; i-- {
+		l = w.mkLeaf(false, []edge{{first[i], first[i], l}})
+	}
+	return l
+}
+
+// tail is the states along one name and its suffix.
+func (w *writer) tail(o *objectNode, p *objectPlan, i int32) []int32 {
+	if p.tails[i] != nil {
+		return p.tails[i]
+	}
+	text := o.names[i].text + p.suffix
+	w.leaves = append(w.leaves, leaf{accept: true, label: i + 1})
+	l := int32(len(w.leaves) - 1)
+	out := make([]int32, len(text)+1)
+	out[len(text)] = l
+	for d := len(text) - 1; d >= 0; d-- {
+		l = w.mkLeaf(false, []edge{{text[d], text[d], l}})
+		out[d] = l
+	}
+	p.tails[i] = out
+	return out
+}
+
+func (w *writer) lexArray(f frame) []item {
+	a := w.arrays[f.node]
+	var out []item
+	var list []actID
+	tally, seen := w.arraySet(a, f.set)
+	if f.pos < a.max {
+		for _, x := range a.slot(f.pos) {
+			if a.unique && slices.Contains(seen, int32(x.val.f)) {
+				continue
+			}
+			g := f
+			g.started = true
+			g.pos++
+			if len(a.tally) > 0 || a.unique {
+				t, ok := a.count(tally, x.duties)
+				if !ok || !a.canFinish(g.pos, t) {
+					continue
+				}
+				s := seen
+				if a.unique {
+					s = append(slices.Clone(seen), int32(x.val.f))
+					slices.Sort(s)
+				}
+				g.set = w.arraySetID(t, s)
+			}
+			g.pos = w.foldPos(a, g.pos)
+			list = append(list, w.act(action{kind: actPush, frame: w.frameID(g), val: x.val}))
+		}
+	}
+	if len(list) > 0 {
+		lead := w.blank(f.depth + 1)
+		if f.started {
+			lead = w.seq(w.before(f.depth), w.bytes(","), lead)
+		}
+		out = append(out, item{lead, w.act(action{kind: actMany, list: list})})
+	}
+	met := f.pos >= a.min
+	for j, n := range a.tally {
+		if n > 0 && tally[j] < n {
+			met = false
+		}
+	}
+	if met {
+		close := w.before(f.depth)
+		if f.started {
+			close = w.blank(f.depth)
+		}
+		out = append(out, item{w.cat(close, w.bytes("]")), 0})
+	}
+	return out
+}
+
+// foldPos maps places that never differ again to one: past the last slot and
+// the least number of items of an array without end.
+func (w *writer) foldPos(a *arrayNode, pos int32) int32 {
+	if a.max == math.MaxInt32 {
+		return min(pos, max(a.min, int32(len(a.slots))))
+	}
+	return pos
+}
+
+// arraySet splits an interned set into tallies and seen values.
+func (w *writer) arraySet(a *arrayNode, set int32) (tally, seen []int32) {
+	s := w.sets[set]
+	tally = make([]int32, len(a.tally))
+	for i := 0; i+4 <= len(s); i += 4 {
+		v := int32(binary.LittleEndian.Uint32([]byte(s[i : i+4])))
+		if i/4 < len(tally) {
+			tally[i/4] = v
+		} else {
+			seen = append(seen, v)
+		}
+	}
+	return tally, seen
+}
+
+func (w *writer) arraySetID(tally, seen []int32) int32 {
+	var b []byte
+	for _, v := range append(slices.Clone(tally), seen...) {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return w.setID(string(b))
+}
+
+// count adds an item that fulfils the given duties; ok is false when a duty
+// was fulfilled too often.
+func (a *arrayNode) count(tally []int32, duties uint32) (out []int32, ok bool) {
+	out = slices.Clone(tally)
+	for j, n := range a.tally {
+		if duties&(1<<j) == 0 {
+			continue
+		}
+		out[j]++
+		if n > 0 {
+			out[j] = min(out[j], n)
+		} else if out[j] >= -n {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// canFinish reports whether the duties can be met by the items from pos on.
+func (a *arrayNode) canFinish(pos int32, tally []int32) bool {
+	for j, n := range a.tally {
+		need := n - tally[j]
+		if n <= 0 || need <= 0 {
+			continue
+		}
+		have := int32(0)
+		last := int32(len(a.slots)) - 1
+		for i := pos; i < min(last, a.max) && have < need; i++ {
+			if slices.ContainsFunc(a.slots[i], func(x option) bool { return x.duties&(1<<j) != 0 }) {
+				have++
+			}
+		}
+		if slices.ContainsFunc(a.slots[last], func(x option) bool { return x.duties&(1<<j) != 0 }) {
+			have += max(0, a.max-max(pos, last))
+		}
+		if have < need {
+			return false
+		}
+	}
+	return true
+}
+
+// repFrame is a frame that allows the same bytes as id for as far as one token
+// can see: a place in a long bounded array is like any other.
+func (w *writer) repFrame(id frameID) frameID {
+	if r := w.frameRep[id]; r >= 0 {
+		return r
+	}
+	r := id
+	if f := w.frames[id]; f.kind == frArray {
+		a := w.arrays[f.node]
+		far := int32(w.span)
+		last := int32(len(a.slots)) - 1
+		if len(a.tally) == 0 && !a.unique && f.pos > last {
+			toMin, toMax := a.min-f.pos, a.max-f.pos
+			switch {
+			case toMin > far:
+				f.pos = max(last+1, 1)
+				if a.min-f.pos <= far {
+					f.pos = w.frames[id].pos
+				}
+			case toMin <= 0 && toMax > far:
+				f.pos = max(last+1, a.min, 1)
+			}
+			r = w.frameID(f)
+		}
+	}
+	w.frameRep[id] = r
+	w.frameRep[r] = r
+	return r
+}

@@ -1,0 +1,550 @@
+package grammar
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// cell is one frame of a stack; cells are interned, so equal stacks built in
+// the same generation of the tables are one pointer.
+type cell struct {
+	frame frameID
+	next  *cell
+	depth int32
+	id    uint64
+	rep   *cell // the stack that stands for this one in masks
+}
+
+// config is one way to read the text so far: a lexeme under way, what follows
+// it, and the containers around it.
+type config struct {
+	node  nodeID
+	act   actID
+	stack *cell
+}
+
+// place is a state of the automaton: all ways to read the text so far. It is
+// immutable but for what is remembered about it, which the machine's lock
+// guards (mask is read without it).
+type place struct {
+	configs []config
+	canEnd  bool
+	id      uint64
+
+	trans  []transition
+	first  *[4]uint64 // bytes that may come next
+	rep    *place     // the place that stands for this one in masks
+	mask   atomic.Pointer[maskEntry]
+	forced []byte
+	known  bool // forced is computed
+}
+
+type transition struct {
+	b  byte
+	to *place // nil: the byte is not allowed
+}
+
+// machine runs a grammar. Everything in it is guarded by mu.
+type machine struct {
+	mu sync.Mutex
+	writer
+	vocab    *Vocab
+	limits   Limits
+	maxDepth int32
+	cells    map[cellKey]*cell
+	places   map[string]*place
+	afters   map[afterKey]*place
+	nextID   uint64
+	begin    *place
+	masks    maskStore
+	inners   map[nodeID]*inner
+	build    builder
+}
+
+type cellKey struct {
+	frame frameID
+	next  *cell
+}
+
+type afterKey struct {
+	act   actID
+	label int32
+	stack *cell
+}
+
+// builder collects the configs of one place.
+type builder struct {
+	configs []config
+	visited []config        // all that were added, while they are few
+	seen    map[config]bool // all that were added, when they are many
+	canEnd  bool
+	steps   int
+}
+
+// visit reports whether c is new.
+func (b *builder) visit(c config) bool {
+	if b.seen == nil {
+		for _, x := range b.visited {
+			if x == c {
+				return false
+			}
+		}
+		if len(b.visited) < 24 {
+			b.visited = append(b.visited, c)
+			return true
+		}
+		b.seen = make(map[config]bool, 64)
+		for _, x := range b.visited {
+			b.seen[x] = true
+		}
+	}
+	if b.seen[c] {
+		return false
+	}
+	b.seen[c] = true
+	return true
+}
+
+// maxTables bounds the interned cells and places; past it the tables are
+// emptied, which costs sharing and nothing else.
+const maxTables = 100_000
+
+func (m *machine) push(f frameID, next *cell) *cell {
+	k := cellKey{f, next}
+	if c, ok := m.cells[k]; ok {
+		return c
+	}
+	if len(m.cells) > maxTables {
+		clear(m.cells)
+		clear(m.places)
+		clear(m.afters)
+	}
+	m.nextID++
+	c := &cell{frame: f, next: next, id: m.nextID}
+	if next != nil {
+		c.depth = next.depth + 1
+	}
+	m.cells[k] = c
+	return c
+}
+
+func (b *builder) reset() {
+	b.configs = b.configs[:0]
+	b.visited = b.visited[:0]
+	b.seen = nil
+	b.canEnd = false
+	b.steps = 0
+}
+
+// maxConfigs bounds the readings of one text that are followed at once.
+const maxConfigs = 20_000
+
+// add adds a lexeme; one that may be empty is also complete.
+func (m *machine) add(c config) {
+	if len(m.build.configs) > maxConfigs || !m.build.visit(c) {
+		return
+	}
+	if m.nodes[c.node].kind != kEps && (m.nodes[c.node].kind != kLeaf || len(m.leaves[m.nodes[c.node].a].edges) > 0) {
+		m.build.configs = append(m.build.configs, c)
+	}
+	if m.nullable(c.node) {
+		m.run(c.act, m.labelOf(c.node), c.stack)
+	}
+}
+
+// labelOf is the label of a complete lexeme that stands for a choice.
+func (m *machine) labelOf(id nodeID) int32 {
+	if nd := &m.nodes[id]; nd.kind == kLeaf {
+		return m.leaves[nd.a].label
+	}
+	return 0
+}
+
+// run performs what follows a complete lexeme.
+func (m *machine) run(act actID, label int32, stack *cell) {
+	if m.build.steps++; m.build.steps > 10*maxConfigs {
+		return
+	}
+	a := m.acts[act]
+	switch a.kind {
+	case actPop:
+		if stack == nil {
+			m.build.canEnd = true
+			return
+		}
+		m.enter(stack.frame, stack.next)
+	case actGo:
+		m.enter(a.frame, stack)
+	case actPush:
+		if stack != nil && stack.depth >= m.maxDepth {
+			return
+		}
+		m.begins(a.val, m.push(a.frame, stack))
+	case actChoice:
+		m.run(m.choose(a.frame, label), 0, stack)
+	case actMany:
+		for _, x := range a.list {
+			m.run(x, 0, stack)
+		}
+	}
+}
+
+func (m *machine) enter(f frameID, stack *cell) {
+	for _, it := range m.lex(f) {
+		m.add(config{it.node, it.act, stack})
+	}
+}
+
+func (m *machine) begins(v *valueNode, stack *cell) {
+	depth := int32(0)
+	if stack != nil {
+		depth = stack.depth + 1
+	}
+	for _, it := range m.start(v, depth) {
+		m.add(config{it.node, it.act, stack})
+	}
+}
+
+func stackID(c *cell) uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.id
+}
+
+// finish interns the place that was built, nil when it is a dead end.
+func (m *machine) finish() *place {
+	b := &m.build
+	if len(b.configs) == 0 && !b.canEnd {
+		return nil
+	}
+	slices.SortFunc(b.configs, func(x, y config) int {
+		switch {
+		case x.node != y.node:
+			return int(x.node) - int(y.node)
+		case x.act != y.act:
+			return int(x.act) - int(y.act)
+		case stackID(x.stack) < stackID(y.stack):
+			return -1
+		}
+		return 1
+	})
+	key := m.buf[:0]
+	if b.canEnd {
+		key = append(key, 1)
+	}
+	for _, c := range b.configs {
+		key = binary.LittleEndian.AppendUint32(key, uint32(c.node))
+		key = binary.LittleEndian.AppendUint32(key, uint32(c.act))
+		key = binary.LittleEndian.AppendUint64(key, stackID(c.stack))
+	}
+	m.buf = key
+	if p, ok := m.places[string(key)]; ok {
+		return p
+	}
+	if len(m.places) > maxTables {
+		clear(m.places)
+	}
+	m.nextID++
+	p := &place{configs: slices.Clone(b.configs), canEnd: b.canEnd, id: m.nextID}
+	m.places[string(key)] = p
+	return p
+}
+
+// step is the place after a byte, nil when the byte is not allowed.
+func (m *machine) step(p *place, b byte) *place {
+	for i := range p.trans {
+		if p.trans[i].b == b {
+			return p.trans[i].to
+		}
+	}
+	m.build.reset()
+	for _, c := range p.configs {
+		if n := m.pool.step(c.node, b); n != rxEmpty {
+			m.add(config{n, c.act, c.stack})
+		}
+	}
+	to := m.finish()
+	p.trans = append(p.trans, transition{b, to})
+	return to
+}
+
+// after is the place behind a complete lexeme of c; nil when only nothing can
+// follow.
+func (m *machine) after(c config, label int32) *place {
+	k := afterKey{c.act, label, c.stack}
+	if p, ok := m.afters[k]; ok {
+		return p
+	}
+	m.build.reset()
+	m.run(c.act, label, c.stack)
+	p := m.finish()
+	m.afters[k] = p
+	return p
+}
+
+// firstBytes is the bytes that may come next.
+func (m *machine) firstBytes(p *place) *[4]uint64 {
+	if p.first != nil {
+		return p.first
+	}
+	var set [4]uint64
+	for _, c := range p.configs {
+		m.pool.firstBytes(c.node, &set)
+	}
+	p.first = &set
+	return p.first
+}
+
+// firstBytes adds to set the bytes that texts of id begin with.
+func (p *pool) firstBytes(id nodeID, set *[4]uint64) {
+	cls := p.tableOf(id).cls
+	for i, b := range cls.rep {
+		if p.step(id, b) == rxEmpty {
+			continue
+		}
+		end := 256
+		if i+1 < len(cls.rep) {
+			end = int(cls.rep[i+1])
+		}
+		for x := int(b); x < end; x++ {
+			set[x>>6] |= 1 << (x & 63)
+		}
+	}
+}
+
+// maxForced bounds the forced text that is looked for at once, in bytes.
+const maxForced = 4096
+
+// forcedText is the longest text that all continuations of p begin with.
+func (m *machine) forcedText(p *place) []byte {
+	if p.known {
+		return p.forced
+	}
+	var out []byte
+	for q := p; len(out) < maxForced && !q.canEnd; {
+		b, ok := only(m.firstBytes(q))
+		if !ok {
+			break
+		}
+		out = append(out, b)
+		if q = m.step(q, b); q == nil {
+			break
+		}
+	}
+	p.forced, p.known = out, true
+	return out
+}
+
+// only is the single member of a set of bytes.
+func only(set *[4]uint64) (b byte, ok bool) {
+	for i, w := range set {
+		if w == 0 {
+			continue
+		}
+		if ok || w&(w-1) != 0 {
+			return 0, false
+		}
+		for w != 1 {
+			w >>= 1
+			b++
+		}
+		b += byte(i * 64)
+		ok = true
+	}
+	return b, ok
+}
+
+// repPlace is a place with the same mask as p that many places share: counts
+// that one token cannot exhaust are folded.
+func (m *machine) repPlace(p *place) *place {
+	if p.rep != nil {
+		return p.rep
+	}
+	same := true
+	configs := make([]config, len(p.configs))
+	for i, c := range p.configs {
+		r := config{m.repNode(c.node), m.repAct(c.act), m.repStack(c.stack)}
+		same = same && r == c
+		configs[i] = r
+	}
+	p.rep = p
+	if !same {
+		m.build.reset()
+		m.build.canEnd = p.canEnd
+		m.build.configs = append(m.build.configs, configs...)
+		p.rep = m.finish()
+		p.rep.rep = p.rep
+	}
+	return p.rep
+}
+
+func (m *machine) repStack(c *cell) *cell {
+	if c == nil || c.rep != nil {
+		if c == nil {
+			return nil
+		}
+		return c.rep
+	}
+	// Iterative: stacks may be deep.
+	var chain []*cell
+	for x := c; x != nil && x.rep == nil; x = x.next {
+		chain = append(chain, x)
+	}
+	for i := len(chain) - 1; i >= 0; i-- {
+		x := chain[i]
+		var below *cell
+		if x.next != nil {
+			below = x.next.rep
+		}
+		x.rep = m.push(m.repFrame(x.frame), below)
+		x.rep.rep = x.rep
+	}
+	return c.rep
+}
+
+func (m *machine) repAct(id actID) actID {
+	a := m.acts[id]
+	switch a.kind {
+	case actGo, actPush, actChoice:
+		if r := m.repFrame(a.frame); r != a.frame {
+			a.frame = r
+			return m.act(a)
+		}
+	case actMany:
+		list := slices.Clone(a.list)
+		for i, x := range list {
+			list[i] = m.repAct(x)
+		}
+		if !slices.Equal(list, a.list) {
+			slices.Sort(list)
+			a.list = slices.Compact(list)
+			return m.act(a)
+		}
+	}
+	return id
+}
+
+// repNode folds repeat counts beyond the longest token.
+func (m *machine) repNode(id nodeID) nodeID {
+	if r := m.nodes[id].rep; r != 0 {
+		return r
+	}
+	r := m.foldCounts(id)
+	m.nodes[id].rep = r
+	if m.nodes[r].rep == 0 {
+		m.nodes[r].rep = r
+	}
+	return r
+}
+
+func (m *machine) foldCounts(id nodeID) nodeID {
+	nd := m.nodes[id]
+	if nd.flags&fImpure != 0 {
+		return m.foldBounds(id)
+	}
+	far := int32(m.span) + 1
+	switch nd.kind {
+	case kCat:
+		return m.cat(m.repNode(nd.a), m.repNode(nd.b))
+	case kAlt:
+		list := make([]nodeID, len(nd.list))
+		for i, x := range nd.list {
+			list[i] = m.repNode(x)
+		}
+		return m.alt(list...)
+	case kRep:
+		lo, hi := nd.m, nd.n
+		if lo > far {
+			if hi >= 0 {
+				hi -= lo - far
+			}
+			lo = far
+		}
+		if hi > far {
+			hi = -1
+		}
+		if lo == nd.m && hi == nd.n {
+			return id
+		}
+		return m.rep(nd.a, lo, hi)
+	}
+	return id
+}
+
+// foldBounds drops an upper bound on the length from an intersection when
+// every state of the rest can end well before it.
+func (m *machine) foldBounds(id nodeID) nodeID {
+	nd := m.nodes[id]
+	switch nd.kind {
+	case kCat:
+		if a := m.repNode(nd.a); a != nd.a {
+			return m.cat(a, nd.b)
+		}
+	case kAnd:
+		for i, x := range nd.list {
+			b := m.nodes[x]
+			if b.kind != kRep || b.whole == 0 || b.a != m.anyChar[b.whole-1] || b.m > 0 || b.n < 0 {
+				continue
+			}
+			rest := m.and(slices.Delete(slices.Clone(nd.list), i, i+1)...)
+			if n := m.pool.reach(rest, 400); n >= 0 && int(b.n) > n+m.span {
+				return rest
+			}
+		}
+	}
+	return id
+}
+
+// reach is a number of bytes in which every state that follows id within its
+// automaton can end, -1 when that is not found within the given states.
+func (p *pool) reach(id nodeID, states int) int {
+	order := []nodeID{id}
+	index := map[nodeID]int{id: 0}
+	var back [][]int
+	back = append(back, nil)
+	for i := 0; i < len(order); i++ {
+		cls := p.tableOf(order[i]).cls
+		for _, b := range cls.rep {
+			n := p.step(order[i], b)
+			if n == rxEmpty {
+				continue
+			}
+			j, ok := index[n]
+			if !ok {
+				if len(order) >= states {
+					return -1
+				}
+				j = len(order)
+				index[n] = j
+				order = append(order, n)
+				back = append(back, nil)
+			}
+			back[j] = append(back[j], i)
+		}
+	}
+	dist := make([]int, len(order))
+	var queue []int
+	for i, n := range order {
+		dist[i] = -1
+		if p.nullable(n) {
+			dist[i] = 0
+			queue = append(queue, i)
+		}
+	}
+	far := 0
+	for len(queue) > 0 {
+		i := queue[0]
+		queue = queue[1:]
+		far = max(far, dist[i])
+		for _, j := range back[i] {
+			if dist[j] < 0 {
+				dist[j] = dist[i] + 1
+				queue = append(queue, j)
+			}
+		}
+	}
+	return far
+}

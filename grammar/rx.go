@@ -1,0 +1,654 @@
+package grammar
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// This file holds the regular part of the automaton: hash-consed expressions
+// over bytes, built only through the mk functions, which simplify. Two equal
+// languages that were simplified the same way have the same id, so an id is a
+// state of a lazily built deterministic automaton (see derive.go).
+
+type nodeID int32
+
+const (
+	rxEmpty nodeID = 0 // no text
+	rxEps   nodeID = 1 // the empty text
+)
+
+type nodeKind uint8
+
+const (
+	kEmpty nodeKind = iota
+	kEps
+	kLeaf // an explicit automaton state: leaves[a]
+	kCat  // a then b
+	kAlt  // any of list
+	kAnd  // all of list
+	kNot  // every byte string that a does not match
+	kRep  // a repeated m to n times; n < 0: no bound
+)
+
+// Flags of a node.
+const (
+	fNullable = 1 << iota // matches the empty text
+	fImpure               // holds an And or a Not: may be empty though it is not rxEmpty
+	fMarked               // holds an anchor marker (see ecma compile)
+)
+
+type node struct {
+	kind  nodeKind
+	flags uint8
+	whole int8 // encoder+1 whose whole characters the text is made of, 0 if unknown
+	alive int8 // 1: some text matches, -1: none, 0: not known
+	a, b  nodeID
+	m, n  int32
+	lo    int32 // characters of the shortest text (whole nodes only)
+	hi    int32 // of the longest, -1: no bound
+	list  []nodeID
+	cuts  cutset
+	tab   *table
+	rep   nodeID // representative for masks, 0: not computed
+}
+
+// cutset has bit b set where byte b may behave unlike byte b-1.
+type cutset [4]uint64
+
+func (c *cutset) add(b int) {
+	if b < 256 {
+		c[b>>6] |= 1 << (b & 63)
+	}
+}
+
+func (c *cutset) or(d *cutset) {
+	for i := range c {
+		c[i] |= d[i]
+	}
+}
+
+// leaf is a state of an explicit automaton whose every state can reach an
+// accepting one.
+type leaf struct {
+	accept bool
+	label  int32  // of an accepting state that stands for one of several choices, else 0
+	edges  []edge // ascending, disjoint
+}
+
+type edge struct {
+	lo, hi byte
+	to     int32 // a leaf
+}
+
+const leafEnd = 0 // accepts and has no edges
+
+type nodeKey struct {
+	kind nodeKind
+	a, b nodeID
+	m, n int32
+}
+
+// pool owns the expressions of one grammar.
+type pool struct {
+	nodes   []node
+	leaves  []leaf
+	byKey   map[nodeKey]nodeID
+	byList  map[string]nodeID
+	byLeaf  map[string]int32
+	classes map[string]nodeID
+	tables  map[cutset]*classMap
+	anyChar [nEncoders]nodeID // one character
+	anyText [nEncoders]nodeID // any number of them
+	work    int               // elementary steps left
+	max     int               // nodes at most
+	running bool              // past compiling: limits no longer fail
+	buf     []byte
+}
+
+// fail is the panic value of the inner stages; Compile turns it into an error.
+type fail struct{ err error }
+
+func failf(kind error, source, pointer, keyword, msg string) {
+	panic(fail{&Error{Kind: kind, Source: source, Pointer: pointer, Keyword: keyword, Msg: msg}})
+}
+
+func (p *pool) spend(n int) {
+	p.work -= n
+	if p.work < 0 && !p.running {
+		failf(ErrTooLarge, "spec", "", "", "compiling takes more work than the limit allows")
+	}
+}
+
+func newPool() *pool {
+	p := &pool{
+		byKey: map[nodeKey]nodeID{}, byList: map[string]nodeID{}, byLeaf: map[string]int32{},
+		classes: map[string]nodeID{}, tables: map[cutset]*classMap{},
+		work: 1 << 30, max: 1 << 30,
+	}
+	p.leaves = []leaf{{accept: true}}
+	p.nodes = []node{{kind: kEmpty, alive: -1}, {kind: kEps, flags: fNullable, alive: 1}}
+	for e := range encoder(nEncoders) {
+		p.anyChar[e] = p.class(e, []rng{{0, 0x10FFFF}})
+		p.anyText[e] = p.rep(p.anyChar[e], 0, -1)
+	}
+	return p
+}
+
+func (p *pool) add(nd node) nodeID {
+	if len(p.nodes) >= p.max && !p.running {
+		failf(ErrTooLarge, "spec", "", "", "the automaton has more nodes than the limit allows")
+	}
+	p.work--
+	p.nodes = append(p.nodes, nd)
+	return nodeID(len(p.nodes) - 1)
+}
+
+func (p *pool) nullable(id nodeID) bool { return p.nodes[id].flags&fNullable != 0 }
+
+// leafNode is the expression of an explicit state.
+func (p *pool) leafNode(l int32) nodeID {
+	if l == leafEnd {
+		return rxEps
+	}
+	key := nodeKey{kind: kLeaf, a: nodeID(l)}
+	if id, ok := p.byKey[key]; ok {
+		return id
+	}
+	nd := node{kind: kLeaf, a: nodeID(l), alive: 1}
+	lf := &p.leaves[l]
+	if lf.accept {
+		nd.flags |= fNullable
+	}
+	for _, e := range lf.edges {
+		nd.cuts.add(int(e.lo))
+		nd.cuts.add(int(e.hi) + 1)
+		if e.lo >= markBegin {
+			nd.flags |= fMarked
+		}
+	}
+	id := p.add(nd)
+	p.byKey[key] = id
+	return id
+}
+
+// mkLeaf hash-conses an explicit state whose edges lead to earlier ones.
+func (p *pool) mkLeaf(accept bool, edges []edge) int32 {
+	if len(edges) == 0 && accept {
+		return leafEnd
+	}
+	b := p.buf[:0]
+	if accept {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	for _, e := range edges {
+		b = append(b, e.lo, e.hi)
+		b = binary.LittleEndian.AppendUint32(b, uint32(e.to))
+	}
+	p.buf = b
+	if id, ok := p.byLeaf[string(b)]; ok {
+		return id
+	}
+	p.spend(1)
+	p.leaves = append(p.leaves, leaf{accept: accept, edges: slices.Clone(edges)})
+	id := int32(len(p.leaves) - 1)
+	p.byLeaf[string(b)] = id
+	return id
+}
+
+// bytes is the expression of one literal text.
+func (p *pool) bytes(text string) nodeID {
+	l := int32(leafEnd)
+	for i := len(text) - 1; i >= 0; i-- {
+		l = p.mkLeaf(false, []edge{{text[i], text[i], l}})
+	}
+	return p.leafNode(l)
+}
+
+// words is the expression of a set of literal texts, one minimised trie.
+func (p *pool) words(texts []string) nodeID {
+	if len(texts) == 0 {
+		return rxEmpty
+	}
+	texts = slices.Clone(texts)
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	return p.leafNode(p.wordTrie(texts, 0))
+}
+
+// wordTrie builds the trie of sorted texts that share their first d bytes. It
+// recurses once a branching, not once a byte.
+func (p *pool) wordTrie(texts []string, d int) int32 {
+	first, last := texts[0], texts[len(texts)-1]
+	common := d
+	for common < len(first) && common < len(last) && first[common] == last[common] {
+		common++
+	}
+	accept := len(first) == common
+	rest := texts
+	if accept {
+		rest = texts[1:]
+	}
+	var edges []edge
+	for len(rest) > 0 {
+		c := rest[0][common]
+		n := 1
+		for n < len(rest) && rest[n][common] == c {
+			n++
+		}
+		edges = append(edges, edge{c, c, p.wordTrie(rest[:n], common+1)})
+		rest = rest[n:]
+	}
+	l := p.mkLeaf(accept, joinEdges(edges))
+	for i := common - 1; i >= d; i-- {
+		l = p.mkLeaf(false, []edge{{first[i], first[i], l}})
+	}
+	return l
+}
+
+// joinEdges merges neighbouring edges to the same state.
+func joinEdges(edges []edge) []edge {
+	out := edges[:0]
+	for _, e := range edges {
+		if n := len(out); n > 0 && out[n-1].to == e.to && int(out[n-1].hi)+1 == int(e.lo) {
+			out[n-1].hi = e.hi
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// cat is a then b.
+func (p *pool) cat(a, b nodeID) nodeID {
+	switch {
+	case a == rxEmpty || b == rxEmpty:
+		return rxEmpty
+	case a == rxEps:
+		return b
+	case b == rxEps:
+		return a
+	}
+	na := &p.nodes[a]
+	if na.kind == kCat {
+		x, y := na.a, na.b
+		return p.cat(x, p.cat(y, b))
+	}
+	if na.kind == kRep {
+		// x{m,n} x{p,q} = x{m+p,n+q}
+		second, tail := b, rxEps
+		if p.nodes[b].kind == kCat {
+			second, tail = p.nodes[b].a, p.nodes[b].b
+		}
+		if nb := &p.nodes[second]; nb.kind == kRep && nb.a == na.a && na.m < 1<<29 && nb.m < 1<<29 && na.n < 1<<29 && nb.n < 1<<29 {
+			m, n := na.m+nb.m, int32(-1)
+			if na.n >= 0 && nb.n >= 0 {
+				n = na.n + nb.n
+			}
+			return p.cat(p.rep(na.a, m, n), tail)
+		}
+	}
+	key := nodeKey{kind: kCat, a: a, b: b}
+	if id, ok := p.byKey[key]; ok {
+		return id
+	}
+	na, nb := &p.nodes[a], &p.nodes[b]
+	nd := node{kind: kCat, a: a, b: b, cuts: na.cuts}
+	nd.flags = na.flags & nb.flags & fNullable
+	nd.flags |= (na.flags | nb.flags) & (fImpure | fMarked)
+	if na.flags&fNullable != 0 {
+		nd.cuts.or(&nb.cuts)
+	}
+	if na.whole == nb.whole {
+		nd.whole = na.whole
+		nd.lo, nd.hi = na.lo+nb.lo, addLen(na.hi, nb.hi)
+	}
+	if nd.flags&fImpure == 0 {
+		nd.alive = 1
+	}
+	id := p.add(nd)
+	p.byKey[key] = id
+	return id
+}
+
+func addLen(a, b int32) int32 {
+	if a < 0 || b < 0 || int64(a)+int64(b) > 1<<30 {
+		return -1
+	}
+	return a + b
+}
+
+// seq is the concatenation of all.
+func (p *pool) seq(ids ...nodeID) nodeID {
+	out := rxEps
+	for i := len(ids) - 1; i >= 0; i-- {
+		out = p.cat(ids[i], out)
+	}
+	return out
+}
+
+func (p *pool) listKey(k nodeKind, list []nodeID) string {
+	b := append(p.buf[:0], byte(k))
+	for _, id := range list {
+		b = binary.LittleEndian.AppendUint32(b, uint32(id))
+	}
+	p.buf = b
+	return string(b)
+}
+
+// alt is the union of all; it keeps list.
+func (p *pool) alt(list ...nodeID) nodeID {
+	var out []nodeID
+	for _, id := range list {
+		switch nd := &p.nodes[id]; nd.kind {
+		case kEmpty:
+		case kAlt:
+			out = append(out, nd.list...)
+		default:
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if len(out) > 1 {
+		out = p.simplifyAlt(out)
+	}
+	switch len(out) {
+	case 0:
+		return rxEmpty
+	case 1:
+		return out[0]
+	}
+	key := p.listKey(kAlt, out)
+	if id, ok := p.byList[key]; ok {
+		return id
+	}
+	nd := node{kind: kAlt, list: out, whole: p.nodes[out[0]].whole, lo: 1 << 30}
+	if out[0] == rxEps {
+		nd.whole = p.nodes[out[1]].whole
+	}
+	for _, id := range out {
+		c := &p.nodes[id]
+		nd.flags |= c.flags
+		nd.cuts.or(&c.cuts)
+		if c.whole != nd.whole && id != rxEps {
+			nd.whole = 0
+		}
+		nd.lo = min(nd.lo, c.lo)
+		if c.hi < 0 || nd.hi < 0 {
+			nd.hi = -1
+		} else {
+			nd.hi = max(nd.hi, c.hi)
+		}
+		if c.alive == 1 {
+			nd.alive = 1
+		}
+	}
+	p.spend(len(out))
+	id := p.add(nd)
+	p.byList[key] = id
+	return id
+}
+
+// simplifyAlt removes members that others cover.
+func (p *pool) simplifyAlt(list []nodeID) []nodeID {
+	for _, id := range list {
+		for e := range encoder(nEncoders) {
+			if id == p.anyText[e] {
+				list = slices.DeleteFunc(list, func(x nodeID) bool {
+					return x != id && (x == rxEps || p.nodes[x].whole == int8(e)+1)
+				})
+			}
+		}
+		if nd := &p.nodes[id]; nd.kind == kNot && nd.a == rxEmpty {
+			return []nodeID{id}
+		}
+	}
+	if list[0] == rxEps && slices.ContainsFunc(list[1:], p.nullable) {
+		list = list[1:]
+	}
+	// x{a,b}T | x{c,d}T with touching ranges is x{min,max}T.
+	for i := 0; i < len(list); i++ {
+		hi, ti := p.head(list[i])
+		if hi == 0 {
+			continue
+		}
+		for j := i + 1; j < len(list); j++ {
+			hj, tj := p.head(list[j])
+			if hj == 0 || ti != tj {
+				continue
+			}
+			a, b := p.nodes[hi], p.nodes[hj]
+			if a.a != b.a || (a.n >= 0 && a.n+1 < b.m) || (b.n >= 0 && b.n+1 < a.m) {
+				continue
+			}
+			n := max(a.n, b.n)
+			if a.n < 0 || b.n < 0 {
+				n = -1
+			}
+			merged := p.cat(p.rep(a.a, min(a.m, b.m), n), ti)
+			rest := slices.Delete(slices.Clone(list), j, j+1)
+			rest = slices.Delete(rest, i, i+1)
+			if !slices.Contains(rest, merged) {
+				rest = append(rest, merged)
+				slices.Sort(rest)
+			}
+			if len(rest) == 1 {
+				return rest
+			}
+			return p.simplifyAlt(rest)
+		}
+	}
+	return list
+}
+
+// head splits x{m,n}T; the first result is 0 when id has no such form.
+func (p *pool) head(id nodeID) (rep, tail nodeID) {
+	switch nd := &p.nodes[id]; nd.kind {
+	case kRep:
+		return id, rxEps
+	case kCat:
+		if p.nodes[nd.a].kind == kRep {
+			return nd.a, nd.b
+		}
+	}
+	return 0, 0
+}
+
+// and is the intersection of all.
+func (p *pool) and(list ...nodeID) nodeID {
+	var out []nodeID
+	for _, id := range list {
+		switch nd := &p.nodes[id]; nd.kind {
+		case kEmpty:
+			return rxEmpty
+		case kAnd:
+			out = append(out, nd.list...)
+		case kNot:
+			if nd.a != rxEmpty {
+				out = append(out, id)
+			}
+		default:
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if len(out) == 0 {
+		return p.not(rxEmpty)
+	}
+	if len(out) > 1 {
+		out = p.simplifyAnd(out)
+		if out == nil {
+			return rxEmpty
+		}
+	}
+	if len(out) == 1 {
+		return out[0]
+	}
+	key := p.listKey(kAnd, out)
+	if id, ok := p.byList[key]; ok {
+		return id
+	}
+	nd := node{kind: kAnd, list: out, flags: fNullable | fImpure, hi: -1}
+	for _, id := range out {
+		c := &p.nodes[id]
+		if c.flags&fNullable == 0 {
+			nd.flags &^= fNullable
+		}
+		nd.flags |= c.flags & fMarked
+		nd.cuts.or(&c.cuts)
+		if c.whole != 0 {
+			nd.whole = c.whole
+			nd.lo = max(nd.lo, c.lo)
+			if c.hi >= 0 && (nd.hi < 0 || c.hi < nd.hi) {
+				nd.hi = c.hi
+			}
+		}
+	}
+	if nd.flags&fNullable != 0 {
+		nd.alive = 1
+	}
+	p.spend(len(out))
+	id := p.add(nd)
+	p.byList[key] = id
+	return id
+}
+
+// simplifyAnd returns nil for an intersection that is plainly empty.
+func (p *pool) simplifyAnd(list []nodeID) []nodeID {
+	if list[0] == rxEps {
+		for _, id := range list {
+			if !p.nullable(id) {
+				return nil
+			}
+		}
+		return list[:1]
+	}
+	for _, id := range list {
+		if nd := &p.nodes[id]; nd.kind == kNot && slices.Contains(list, nd.a) {
+			return nil
+		}
+	}
+	for i, id := range list {
+		nd := p.nodes[id]
+		if nd.kind != kRep || nd.whole == 0 || nd.a != p.anyChar[nd.whole-1] {
+			continue
+		}
+		// A bound on the number of characters.
+		for j, other := range list {
+			o := p.nodes[other]
+			if i == j || o.whole != nd.whole {
+				continue
+			}
+			if (nd.n >= 0 && o.lo > nd.n) || (o.hi >= 0 && o.hi < nd.m) {
+				return nil
+			}
+			if o.lo >= nd.m && (nd.n < 0 || (o.hi >= 0 && o.hi <= nd.n)) {
+				return p.dropFrom(list, i)
+			}
+			if o.kind == kRep && p.nodes[o.a].lo == 1 && p.nodes[o.a].hi == 1 && p.nodes[o.a].whole == nd.whole {
+				m, n := max(o.m, nd.m), o.n
+				if nd.n >= 0 && (n < 0 || nd.n < n) {
+					n = nd.n
+				}
+				if n >= 0 && m > n {
+					return nil
+				}
+				merged := p.rep(o.a, m, n)
+				rest := slices.DeleteFunc(slices.Clone(list), func(x nodeID) bool { return x == id || x == other })
+				if !slices.Contains(rest, merged) {
+					rest = append(rest, merged)
+					slices.Sort(rest)
+				}
+				if len(rest) == 1 {
+					return rest
+				}
+				return p.simplifyAnd(rest)
+			}
+		}
+	}
+	return list
+}
+
+func (p *pool) dropFrom(list []nodeID, i int) []nodeID {
+	rest := slices.Delete(slices.Clone(list), i, i+1)
+	if len(rest) == 1 {
+		return rest
+	}
+	return p.simplifyAnd(rest)
+}
+
+// not is the complement of a among all byte strings.
+func (p *pool) not(a nodeID) nodeID {
+	if p.nodes[a].kind == kNot {
+		return p.nodes[a].a
+	}
+	key := nodeKey{kind: kNot, a: a}
+	if id, ok := p.byKey[key]; ok {
+		return id
+	}
+	na := &p.nodes[a]
+	nd := node{kind: kNot, a: a, cuts: na.cuts, flags: fImpure}
+	nd.flags |= na.flags & fMarked
+	if na.flags&fNullable == 0 {
+		nd.flags |= fNullable
+		nd.alive = 1
+	}
+	id := p.add(nd)
+	p.byKey[key] = id
+	return id
+}
+
+// rep is a repeated m to n times, n < 0 without bound.
+func (p *pool) rep(a nodeID, m, n int32) nodeID {
+	switch {
+	case n == 0 || a == rxEps:
+		return rxEps
+	case a == rxEmpty:
+		if m == 0 {
+			return rxEps
+		}
+		return rxEmpty
+	case m == 1 && n == 1:
+		return a
+	}
+	na := p.nodes[a]
+	if na.flags&fNullable != 0 {
+		m = 0
+		if na.kind == kRep && na.n < 0 {
+			return a
+		}
+	}
+	if na.kind == kRep && na.n < 0 && na.m <= 1 && n < 0 {
+		// (x+){m,} = x{m,} and (x*){m,} = x*
+		return p.rep(na.a, m*na.m, -1)
+	}
+	key := nodeKey{kind: kRep, a: a, m: m, n: n}
+	if id, ok := p.byKey[key]; ok {
+		return id
+	}
+	nd := node{kind: kRep, a: a, m: m, n: n, cuts: na.cuts, flags: na.flags & (fImpure | fMarked), whole: na.whole}
+	if m == 0 {
+		nd.flags |= fNullable
+		nd.alive = 1
+	}
+	if na.alive == 1 {
+		nd.alive = 1
+	}
+	if na.whole != 0 {
+		lo, hi := int64(na.lo)*int64(m), int64(na.hi)*int64(n)
+		nd.lo = int32(min(lo, 1<<30))
+		nd.hi = int32(hi)
+		if na.hi < 0 || n < 0 || hi > 1<<30 {
+			nd.hi = -1
+		}
+	}
+	id := p.add(nd)
+	p.byKey[key] = id
+	return id
+}
+
+// opt is a or nothing.
+func (p *pool) opt(a nodeID) nodeID { return p.alt(a, rxEps) }

@@ -1,0 +1,67 @@
+package grammar
+
+import (
+	"compress/gzip"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sharedFile opens a file of the shared test data, or skips the test.
+func sharedFile(t testing.TB, name string) io.ReadCloser {
+	t.Helper()
+	root := os.Getenv("COPPICE_SHARED")
+	if root == "" {
+		t.Skip("COPPICE_SHARED is not set: it names the folder of the shared test data")
+	}
+	f, err := os.Open(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if !strings.HasSuffix(name, ".gz") {
+		return f
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+func checkShared(t *testing.T, name string, opts CheckOptions) *CheckReport {
+	t.Helper()
+	rep, err := Check(context.Background(), sharedFile(t, name), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s any-order=%v: %d schemas, %d all right (%.1f%%), %d refused, %d tests, %d wrong accepts, %d wrong rejects", name, opts.AnyOrder, rep.Schemas, rep.AllRight,
+		100*float64(rep.AllRight)/float64(rep.Schemas), rep.Refused, rep.Tests, rep.WrongAccepts, rep.WrongRejects)
+	for i, f := range rep.Failures {
+		if i < 400 {
+			t.Logf("  %-12s %s test %d byte %d: %.300s", f.Kind, f.ID, f.Test, f.At, f.Why)
+		}
+	}
+	return rep
+}
+
+func TestMaskbenchDev(t *testing.T) {
+	for _, any := range []bool{false, true} {
+		rep := checkShared(t, "data/grammar/maskbench_dev.jsonl.gz", CheckOptions{AnyOrder: any})
+		if rep.WrongAccepts > 0 {
+			t.Errorf("%d wrong accepts", rep.WrongAccepts)
+		}
+	}
+}
+
+func TestMaskbenchExtra(t *testing.T) {
+	for _, any := range []bool{false, true} {
+		rep := checkShared(t, "data/grammar/maskbench_extra.jsonl.gz", CheckOptions{AnyOrder: any})
+		if rep.WrongAccepts > 0 {
+			t.Errorf("%d wrong accepts", rep.WrongAccepts)
+		}
+	}
+}
