@@ -1,0 +1,44 @@
+// Package remote makes a model server reached by URL a [backend.Backend].
+//
+// [Open] takes a URL and returns a [Backend]:
+//
+//	be, err := remote.Open(ctx, "vllm+http://127.0.0.1:8000/v1?model=qwen", remote.Options{})
+//
+// The scheme names the dialect that the server speaks:
+//
+//	openai+http(s)  any OpenAI-compatible server; so do plain http and https
+//	vllm+http(s)    vLLM, with its structured outputs and prompt log-probabilities
+//	sglang+http(s)  SGLang, by its native /generate for raw prompts
+//	llama+http(s)   llama.cpp's llama-server, by its native /completion
+//	ollama+http(s)  Ollama, by its OpenAI route
+//
+// Behind openai a server that says in its model list that it is one of the
+// others is treated as such; what it said is in [backend.Info] and
+// [Backend.Dialect].
+//
+// # What a server cannot do
+//
+// Nothing that a request asks for is dropped in silence. A sampling option,
+// constraint or prompt shape that the dialect does not have is refused with
+// [backend.ErrUnsupported] before a byte is sent. Three things are made up for
+// instead, and then named in Result.Emulated: a JSON Schema or regular
+// expression is validated here and the model asked again with the error, a
+// choice is wrapped in a one-field schema, and a score becomes a constrained
+// choice whose options are 0 (taken) or [NotChosen]. [Options.NoEmulation]
+// refuses those too. [Backend.Emulations] tells beforehand which will be used.
+//
+// # Retries
+//
+// Exactly one layer retries: this one, by [Retry]. The client library below is
+// told not to. A caller with a policy of its own, such as a workflow engine,
+// sets Retry.Attempts to 1 and reads [Error.Retryable] and [Error.RetryAfter].
+// Output that was handed out is never repeated: a broken stream is restarted
+// only if the request is deterministic on that server, and then what comes
+// again must be byte-equal to what was handed out, or the call fails.
+//
+// # Keys
+//
+// The API key is the URL's user info (https://KEY@host/v1), [Options.APIKey],
+// or the environment's COPPICE_API_KEY; OPENAI_API_KEY is read for
+// api.openai.com only. A key is in no error, log or String of this package.
+package remote

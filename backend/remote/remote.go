@@ -1,0 +1,348 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coppice-run/coppice/backend"
+)
+
+// Options adjust a [Backend]. The zero value is right for most servers.
+type Options struct {
+	// Model is the model to ask for if the URL names none.
+	Model string
+	// APIKey is sent if the URL holds none.
+	APIKey string
+	Retry  Retry
+	// FirstByte bounds the wait for the first byte of an answer, the time that
+	// the request is queued and its prompt computed included. 0 means 10
+	// minutes.
+	FirstByte time.Duration
+	// Idle bounds the silence between two pieces of an answer. 0 means 2
+	// minutes.
+	Idle time.Duration
+	// Tries bounds the answers that are asked for until one passes a check
+	// made here. 0 means 3.
+	Tries int
+	// NoEmulation refuses what the server cannot do itself.
+	NoEmulation bool
+	// Transport carries the requests instead of one made for the Backend.
+	Transport http.RoundTripper
+}
+
+// Backend is a model on a server. Make one with [Open].
+type Backend struct {
+	srv  *server
+	oai  *openAI
+	d    *dialect
+	opts Options
+	info backend.Info
+
+	ownTransport *http.Transport // nil if the options brought one
+	guided       bool            // vLLM before structured_outputs
+	canTokenize  bool            // SGLang with /tokenize
+	vocabulary   int             // llama-server: number of tokens, 0 if unknown
+	endToken     string          // llama-server: the text of the end token
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// Open returns the model at a URL, see the package comment. It asks the server
+// what it is, unless the URL says probe=false or names OpenAI's own service:
+// a server that cannot be reached, or a model that it does not have, is an
+// error here and not in the middle of a run.
+func Open(ctx context.Context, rawURL string, opts Options) (*Backend, error) {
+	a, err := parseAddress(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	if a.attempts > 0 {
+		opts.Retry.Attempts = a.attempts
+	}
+	opts.Retry = opts.Retry.withDefaults()
+	if opts.FirstByte <= 0 {
+		opts.FirstByte = 10 * time.Minute
+	}
+	if opts.Idle <= 0 {
+		opts.Idle = 2 * time.Minute
+	}
+	if opts.Tries <= 0 {
+		opts.Tries = 3
+	}
+	b := &Backend{opts: opts, d: a.dialect}
+	b.life, b.end = context.WithCancel(context.Background())
+	next := opts.Transport
+	if next == nil {
+		b.ownTransport = newTransport()
+		next = b.ownTransport
+	}
+	b.srv = &server{address: a, key: a.apiKey(&opts)}
+	b.srv.http = &http.Client{
+		Transport: &patience{next: next, first: opts.FirstByte, idle: opts.Idle},
+		// A redirected POST would arrive as a GET, and the key elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	b.oai = newOpenAI(b.srv)
+	b.info.Model = a.model
+	if b.info.Model == "" {
+		b.info.Model = opts.Model
+	}
+	b.info.ContextLength = a.context
+	if err := b.probe(ctx); err != nil {
+		b.Close()
+		return nil, err
+	}
+	b.info.Capabilities = b.d.capabilities(!opts.NoEmulation)
+	b.info.Capabilities.TokenIDs = b.info.Fingerprint != ""
+	return b, nil
+}
+
+// Info describes the model as far as the server told.
+func (b *Backend) Info() backend.Info { return b.info }
+
+// Dialect returns the name of the dialect that is spoken.
+func (b *Backend) Dialect() string { return b.d.name }
+
+// String names the backend, without its key.
+func (b *Backend) String() string {
+	return b.d.name + "+" + strings.TrimSuffix(b.srv.base.String(), "/") + "?model=" + b.info.Model
+}
+
+// Emulations tells what Generate and Score do themselves because the server
+// does not, in the words that begin the entries of Result.Emulated.
+func (b *Backend) Emulations() []string {
+	if b.opts.NoEmulation {
+		return nil
+	}
+	var out []string
+	for _, m := range []struct {
+		name string
+		how  method
+	}{{"json_schema", b.d.jsonSchema}, {"regex", b.d.regex}, {"choices", b.d.choices}} {
+		switch m.how {
+		case retried:
+			out = append(out, m.name+": validated")
+		case asSchema:
+			out = append(out, m.name+": a one-field schema")
+		}
+	}
+	if !b.d.scores() && b.d.choices != none {
+		out = append(out, "score: a constrained choice")
+	}
+	return out
+}
+
+// Close ends the work in progress with backend.ErrClosed and frees the
+// connections.
+func (b *Backend) Close() error {
+	b.end()
+	if b.ownTransport != nil {
+		b.ownTransport.CloseIdleConnections()
+	}
+	return nil
+}
+
+// enter returns a context that also ends when b is closed, with
+// backend.ErrClosed as its cause.
+func (b *Backend) enter(ctx context.Context) (context.Context, func(), error) {
+	if b.life.Err() != nil {
+		return nil, nil, fmt.Errorf("remote: %w", backend.ErrClosed)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(b.life, func() { cancel(backend.ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }, nil
+}
+
+// call is one request as it goes on the wire.
+type call struct {
+	req     *backend.Request
+	d       *dialect
+	model   string
+	context int
+	turns   []backend.Turn
+	raw     bool
+	guided  bool
+
+	how    method // of the constraint
+	kind   string // name of the constraint
+	strict bool   // of a schema
+	// check returns the result's text for an answer, or why the answer is not
+	// what the constraint allows; nil: the server is relied on.
+	check func(answer string) (text string, err error)
+	// hold keeps the answer back until it was checked.
+	hold bool
+}
+
+// maxTokens is the limit to send: a choice in a schema needs a few more.
+func (c *call) maxTokens() int {
+	if c.req.MaxTokens > 0 && c.how == asSchema {
+		return c.req.MaxTokens + 16
+	}
+	return c.req.MaxTokens
+}
+
+// wireSchema returns the schema to send, nil for none.
+func (c *call) wireSchema() any {
+	switch {
+	case c.how == asSchema:
+		return choiceSchema(c.req.Constraint.Choices)
+	case c.how == native && c.kind == "json_schema":
+		return rawJSON(c.req.Constraint.JSONSchema)
+	}
+	return nil
+}
+
+// plan checks a request against the dialect and returns what to send. It does
+// no I/O, so that what is refused costs nothing.
+func (b *Backend) plan(r *backend.Request) (*call, error) {
+	c := &call{req: r, d: b.d, model: b.info.Model, context: b.info.ContextLength, guided: b.guided, strict: true}
+	if r.MaxTokens < 0 || r.MinTokens < 0 || r.MaxTokens > 0 && r.MinTokens > r.MaxTokens {
+		return nil, invalidf("the limits of tokens are wrong: at least %d, at most %d", r.MinTokens, r.MaxTokens)
+	}
+	if slices.Contains(r.Stop, "") {
+		return nil, invalidf("a stop string is empty")
+	}
+	if err := b.d.check(r); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.turns, c.raw, err = b.d.checkTurns(r.Turns); err != nil {
+		return nil, err
+	}
+	if r.Constraint.IsZero() {
+		return c, nil
+	}
+	if err := b.planConstraint(c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// planConstraint fills in how c's constraint is enforced and checked.
+func (b *Backend) planConstraint(c *call) error {
+	k := &c.req.Constraint
+	set := 0
+	for _, is := range []bool{len(k.JSONSchema) > 0, k.Regex != "", k.EBNF != "", len(k.Choices) > 0} {
+		if is {
+			set++
+		}
+	}
+	if set > 1 {
+		return invalidf("a request has one constraint at most, this one has %d", set)
+	}
+	c.how, c.kind = c.d.method(k)
+	switch {
+	case c.how == none:
+		return unsupportedf("the %s dialect has no %s; use a backend that has it", c.d.name, c.kind)
+	case (c.how == retried || c.how == asSchema) && b.opts.NoEmulation:
+		return unsupportedf("the %s dialect has no %s of its own and emulation is off", c.d.name, c.kind)
+	case c.raw && !c.d.continues: // plain OpenAI completions
+		return unsupportedf("the %s dialect takes constraints with chat turns only, not with a raw prompt", c.d.name)
+	}
+	c.hold = !c.d.trusted || c.how == asSchema
+	var err error
+	switch c.kind {
+	case "json_schema":
+		if c.d.completionField && !isStrictSchema(k.JSONSchema) {
+			// OpenAI refuses such a schema if strict, and enforces it loosely
+			// if not.
+			c.strict, c.hold = false, true
+		}
+		if c.check, err = schemaCheck(k.JSONSchema); err != nil && (c.hold || errors.Is(err, errNotJSON)) {
+			return invalidf("the JSON Schema cannot be used: %v", err)
+		}
+	case "regex":
+		if c.how == retried {
+			if c.check, err = regexCheck(k.Regex); err != nil {
+				return unsupportedf("the %s dialect has no regex and this one cannot be checked here: %v", c.d.name, err)
+			}
+		} else if c.how == asGrammar {
+			if _, err := regexGrammar(k.Regex); err != nil {
+				return err
+			}
+		}
+	case "choices":
+		c.check = choiceCheck(k.Choices, c.how == asSchema)
+	}
+	return nil
+}
+
+// Generate runs req on the server. Text that emit gets is valid UTF-8 and is
+// never taken back.
+func (b *Backend) Generate(ctx context.Context, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	c, err := b.plan(req)
+	if err != nil {
+		return nil, named(req.ID, err)
+	}
+	res, err := b.generateChecked(ctx, c, emit)
+	if err != nil {
+		return nil, named(req.ID, err)
+	}
+	if !c.d.toolRole && slices.ContainsFunc(c.turns, func(t backend.Turn) bool { return t.Role == backend.Tool }) {
+		res.Emulated = append(res.Emulated, "tool turns: sent as user turns")
+	}
+	return res, nil
+}
+
+// run makes one generation with retries.
+func (b *Backend) run(ctx context.Context, c *call, emit func(backend.Delta)) (*backend.Result, error) {
+	col := &collector{emit: emit, stops: c.req.Stop}
+	repeatable := c.req.Sampling.Temperature == 0 || c.d.seed
+	var res *backend.Result
+	err := b.opts.Retry.do(ctx, func() error {
+		col.restart()
+		err := b.stream(ctx, c, col)
+		if err == nil {
+			if res, err = col.end(); err != nil {
+				err = b.srv.diverged("the restarted stream", err)
+			}
+		}
+		return err
+	}, func() bool { return !col.handedOut() || repeatable })
+	if err != nil {
+		return nil, err
+	}
+	if res.Part.Tokens != nil {
+		res.Part.Model = b.info.Fingerprint
+	}
+	return res, nil
+}
+
+// stream makes one attempt on the route that the dialect has for the prompt.
+func (b *Backend) stream(ctx context.Context, c *call, col *collector) error {
+	switch {
+	case c.d.name == "llama":
+		return b.generateLlama(ctx, c, col)
+	case c.d.name == "sglang" && c.raw:
+		return b.generateSGLang(ctx, c, col)
+	case c.raw:
+		return b.oai.generateRaw(ctx, c, col)
+	}
+	return b.oai.generateChat(ctx, c, col)
+}
+
+// named puts the request's id into an error.
+func named(id string, err error) error {
+	var e *Error
+	if id == "" {
+		return err
+	}
+	if errors.As(err, &e) {
+		e.ID = id
+		return err
+	}
+	return fmt.Errorf("%s: %w", id, err)
+}
