@@ -384,11 +384,16 @@ func replyVLLMScore(w http.ResponseWriter, body map[string]any) {
 }
 
 func replySGLangScore(w http.ResponseWriter, body map[string]any) {
+	bad := false
 	one := func(text string) m {
 		ids := toyTokens(text)
 		meta := m{"prompt_tokens": len(ids), "completion_tokens": 0, "finish_reason": m{"type": "length", "length": 0}}
 		if body["return_logprob"] == true {
 			start := int(body["logprob_start_len"].(float64))
+			if start >= len(ids) {
+				bad = true
+				return nil
+			}
 			lps := []any{[]any{nil, ids[start], nil}}
 			for j := start + 1; j < len(ids); j++ {
 				lps = append(lps, []any{toyLogprob(ids[:j], ids[j]), ids[j], nil})
@@ -404,6 +409,11 @@ func replySGLangScore(w http.ResponseWriter, body map[string]any) {
 	var out []m
 	for _, s := range body["text"].([]any) {
 		out = append(out, one(s.(string)))
+	}
+	if bad {
+		w.WriteHeader(http.StatusBadRequest)
+		reply(w, m{"error": m{"message": "logprob_start_len is higher than the number of input tokens"}})
+		return
 	}
 	reply(w, out)
 }

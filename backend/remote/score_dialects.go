@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 
@@ -156,17 +157,12 @@ func (b *Backend) scoreSGLang(ctx context.Context, turns []backend.Turn, _ bool,
 	for window := 8; ; window *= 8 {
 		start := max(0, length-window)
 		in.LogprobStartLen = &start
-		var all []sglangAnswer
-		for batch := range slices.Chunk(texts, scoreBatch) {
-			in.Text = batch
-			var out []sglangAnswer
-			if err := b.srv.post(ctx, b.srv.root, "generate", in, &out); err != nil {
-				return nil, err
-			}
-			if len(out) != len(batch) {
-				return nil, unsupportedf("the server answered %d of %d texts", len(out), len(batch))
-			}
-			all = append(all, out...)
+		all, err := b.sglangBatch(ctx, in, texts)
+		if start > 0 && errors.Is(err, backend.ErrInvalid) {
+			continue // an option joined so much that it ends before the window
+		}
+		if err != nil {
+			return nil, err
 		}
 		from := 0 // position of the latest window
 		for i := range all {
@@ -204,6 +200,23 @@ func (b *Backend) scoreSGLang(ctx context.Context, turns []backend.Turn, _ bool,
 		}
 		return s, nil
 	}
+}
+
+// sglangBatch sends texts in lists and returns one answer each.
+func (b *Backend) sglangBatch(ctx context.Context, in sglangRequest, texts []string) ([]sglangAnswer, error) {
+	var all []sglangAnswer
+	for batch := range slices.Chunk(texts, scoreBatch) {
+		in.Text = batch
+		var out []sglangAnswer
+		if err := b.srv.post(ctx, b.srv.root, "generate", in, &out); err != nil {
+			return nil, err
+		}
+		if len(out) != len(batch) {
+			return nil, unsupportedf("the server answered %d of %d texts", len(out), len(batch))
+		}
+		all = append(all, out...)
+	}
+	return all, nil
 }
 
 // maxWalk bounds the requests of one score on llama-server.
