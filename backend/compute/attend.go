@@ -129,9 +129,7 @@ func Merge(dst []float32, maxs, sums []float32, stride int, outs []float32, outS
 		ms, ls, o := maxs[s*stride], sums[s*stride], outs[s*outStride:][:len(dst)]
 		top := max(m, ms)
 		a, b := exp32(m-top), exp32(ms-top)
-		for i, v := range o {
-			dst[i] = float32(dst[i]*a) + float32(v*b)
-		}
+		blend(dst, o, a, b)
 		l = float32(l*a) + float32(ls*b)
 		m = top
 	}

@@ -31,8 +31,4 @@ func floatToHalf(f float32) uint16 {
 }
 
 // ToHalf rounds src into dst, which has the same length.
-func ToHalf(dst []uint16, src []float32) {
-	for i, v := range src {
-		dst[i] = floatToHalf(v)
-	}
-}
+func ToHalf(dst []uint16, src []float32) { toHalf(dst[:len(src)], src) }

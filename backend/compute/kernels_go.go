@@ -224,6 +224,7 @@ func softmaxGo(s []float32) (m, sum float32) {
 	return m, sumLanes(&acc)
 }
 
+// normGo computes dst = x * w / sqrt(mean(x*x) + eps).
 func normGo(dst, x, w []float32, eps float32) {
 	var acc [lanes]float32
 	for i, v := range x {
@@ -236,6 +237,7 @@ func normGo(dst, x, w []float32, eps float32) {
 	}
 }
 
+// gateGo computes dst = act(gate) * up for SiLU or GELU in its tanh form.
 func gateGo(dst, gate, up []float32, gelu bool) {
 	for i, g := range gate {
 		z := g
@@ -253,9 +255,17 @@ func geluArg(g float32) float32 {
 	return float32(float32(float32(g2*a)+1)*g) * b
 }
 
+// addGo computes dst += x.
 func addGo(dst, x []float32) {
 	for i, v := range x {
 		dst[i] += v
+	}
+}
+
+// blendGo computes dst = dst*a + x*b.
+func blendGo(dst, x []float32, a, b float32) {
+	for i, v := range x {
+		dst[i] = float32(dst[i]*a) + float32(v*b)
 	}
 }
 

@@ -13,3 +13,10 @@ func softmax(s []float32) (m, sum float32)            { return softmaxGo(s) }
 func norm(dst, x, w []float32, eps float32)           { normGo(dst, x, w, eps) }
 func gateUp(dst, gate, up []float32, gelu bool)       { gateGo(dst, gate, up, gelu) }
 func add(dst, x []float32)                            { addGo(dst, x) }
+func blend(dst, x []float32, a, b float32)            { blendGo(dst, x, a, b) }
+
+func toHalf(dst []uint16, src []float32) {
+	for i, v := range src {
+		dst[i] = floatToHalf(v)
+	}
+}

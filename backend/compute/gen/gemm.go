@@ -1,0 +1,188 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets in gemmArgs.
+const (
+	gemmW, gemmD, gemmM, gemmX, gemmSX, gemmXS, gemmInit, gemmXF, gemmN, gemmY, gemmStride = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80
+)
+
+type gemmKind struct {
+	name   string
+	doc    string
+	float  bool // activations are float32
+	half   bool // weights are half floats
+	min    bool // blocks have a minimum
+	offset bool // weights have offset 128
+	halves int  // scales per block
+	four   bool // 4-bit weights
+}
+
+var (
+	float32s = gemmKind{name: "Float32", float: true}
+	float16s = gemmKind{name: "Float16", float: true, half: true}
+	int8s    = gemmKind{name: "Int8", offset: true, halves: 1}
+	int8Min  = gemmKind{name: "Int8Min", min: true, halves: 1}
+	int8Half = gemmKind{name: "Int8Half", offset: true, halves: 2}
+	int4Min  = gemmKind{name: "Int4Min", min: true, halves: 1, four: true}
+)
+
+const tile = 8
+
+// gemm512 writes the AVX-512 VNNI kernel of a kind: one panel of 16 rows by a
+// tile of 1 to 8 tokens.
+//
+// Registers: one accumulator of float32 and one of int32 per token, one vector
+// of weights, one each of scales and minima. Per block of 32 columns and token:
+// 8 VPDPBUSD, a conversion, two multiplications and an addition.
+func gemm512(k gemmKind) {
+	name := "gemm" + k.name + "AVX512"
+	TEXT(name, NOSPLIT, "func(a *byte, t int)")
+	Pragma("noescape")
+	Doc(name + " is gemm" + k.name + "Go; a points to gemmArgs.")
+	a := Load(Param("a"), GP64())
+	t := Load(Param("t"), GP64())
+	stride := field(a, gemmStride)
+	SHLQ(Imm(2), stride)
+	y := field(a, gemmY)
+	n := field(a, gemmN)
+	w := field(a, gemmW)
+	for i := 1; i < tile; i++ {
+		CMPQ(t, Imm(uint64(i)))
+		JEQ(LabelRef(fmt.Sprintf("t%d", i)))
+	}
+	for i := tile; i >= 1; i-- {
+		Label(fmt.Sprintf("t%d", i))
+		var acc []reg.VecVirtual
+		for range i {
+			r := ZMM()
+			VPXORD(r, r, r)
+			acc = append(acc, r)
+		}
+		if k.float {
+			gemmFloatTile(k, a, w, n, i, acc)
+		} else {
+			gemmIntTile(k, a, w, n, i, acc)
+		}
+		for j, r := range acc {
+			if j > 0 {
+				ADDQ(stride, y)
+			}
+			VMOVUPS(r, Mem{Base: y})
+		}
+		VZEROUPPER()
+		RET()
+	}
+}
+
+func gemmFloatTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) {
+	x := field(a, gemmXF)
+	loop := fmt.Sprintf("loop%d", t)
+	Label(loop)
+	wz, tmp := ZMM(), ZMM()
+	if k.half {
+		VCVTPH2PS(Mem{Base: w}, wz)
+		ADDQ(Imm(32), w)
+	} else {
+		VMOVUPS(Mem{Base: w}, wz)
+		ADDQ(Imm(64), w)
+	}
+	for i, r := range acc {
+		VMULPS_BCST(Mem{Base: x, Disp: 4 * i}, wz, tmp)
+		VADDPS(tmp, r, r)
+	}
+	ADDQ(Imm(uint64(4*t)), x)
+	DECQ(n)
+	JNZ(LabelRef(loop))
+}
+
+func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) {
+	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
+	var m, xs, init reg.GPVirtual
+	if k.min {
+		m, xs = field(a, gemmM), field(a, gemmXS)
+	}
+	if k.offset {
+		init = field(a, gemmInit)
+	}
+	mask := ZMM()
+	if k.four {
+		VPBROADCASTD(constant("nibbles", U32(0x0f0f0f0f)), mask)
+	}
+	loop := fmt.Sprintf("loop%d", t)
+	Label(loop)
+	for h := range k.halves {
+		dot := make([]reg.VecVirtual, t)
+		for i := range dot {
+			dot[i] = ZMM()
+			if k.offset {
+				VPBROADCASTD(Mem{Base: init, Disp: 4 * (h*t + i)}, dot[i])
+			} else {
+				VPXORD(dot[i], dot[i], dot[i])
+			}
+		}
+		groups := 8 / k.halves
+		if k.four {
+			for g := range 4 {
+				lo, hi := ZMM(), ZMM()
+				VMOVDQU64(Mem{Base: w, Disp: 64 * g}, hi)
+				VPANDD(mask, hi, lo)
+				VPSRLD(Imm(4), hi, hi)
+				VPANDD(mask, hi, hi)
+				for i := range dot {
+					VPDPBUSD_BCST(Mem{Base: x, Disp: 4 * (g*t + i)}, lo, dot[i])
+				}
+				for i := range dot {
+					VPDPBUSD_BCST(Mem{Base: x, Disp: 4 * ((g+4)*t + i)}, hi, dot[i])
+				}
+			}
+		} else {
+			for g := h * groups; g < (h+1)*groups; g++ {
+				wz := ZMM()
+				VMOVDQU64(Mem{Base: w, Disp: 64 * g}, wz)
+				for i := range dot {
+					VPDPBUSD_BCST(Mem{Base: x, Disp: 4 * (g*t + i)}, wz, dot[i])
+				}
+			}
+		}
+		dz, tmp := ZMM(), ZMM()
+		VCVTPH2PS(Mem{Base: d, Disp: 32 * h}, dz)
+		for i, r := range acc {
+			VCVTDQ2PS(dot[i], dot[i])
+			VMULPS_BCST(Mem{Base: sx, Disp: 4 * i}, dz, tmp)
+			VMULPS(tmp, dot[i], dot[i])
+			VADDPS(dot[i], r, r)
+		}
+		if k.min {
+			mz := ZMM()
+			VCVTPH2PS(Mem{Base: m}, mz)
+			for i, r := range acc {
+				VMULPS_BCST(Mem{Base: xs, Disp: 4 * i}, mz, tmp)
+				VADDPS(tmp, r, r)
+			}
+		}
+	}
+	bytes := 512
+	if k.four {
+		bytes = 256
+	}
+	ADDQ(U32(uint32(bytes)), w)
+	ADDQ(U32(uint32(32*t)), x)
+	ADDQ(Imm(uint64(32*k.halves)), d)
+	ADDQ(Imm(uint64(4*t)), sx)
+	if k.min {
+		ADDQ(Imm(32), m)
+		ADDQ(Imm(uint64(4*t)), xs)
+	}
+	if k.offset {
+		ADDQ(Imm(uint64(4*t*k.halves)), init)
+	}
+	DECQ(n)
+	JNZ(LabelRef(loop))
+}

@@ -1,0 +1,37 @@
+// Command gen writes the amd64 assembly of package compute.
+//
+// It is a module of its own, so that users of coppice need neither avo nor the
+// tools it depends on. Run it with go generate in the folder above.
+//
+// Every kernel has a reference in kernels_go.go and gives the same bits: it
+// rounds after each multiplication and each addition, in the same order per
+// output element. Vectors are 16 lanes wide, as one 512-bit register or as two
+// of 256 bits; the file vec.go hides the difference where it can.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+)
+
+func main() {
+	ConstraintExpr("amd64")
+	spinHint()
+	for _, isa := range []isa{avx512, avx2} {
+		vectors(isa)
+		scores(isa)
+		mix(isa)
+	}
+	for _, k := range []gemmKind{float32s, float16s, int8s, int8Min, int8Half, int4Min} {
+		gemm512(k)
+	}
+	limits()
+	Generate()
+}
+
+func spinHint() {
+	TEXT("spinHint", NOSPLIT, "func()")
+	Doc("spinHint executes PAUSE, which tells the processor that a loop waits.")
+	PAUSE()
+	PAUSE()
+	RET()
+}

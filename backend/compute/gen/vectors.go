@@ -1,0 +1,467 @@
+package main
+
+import (
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// f32 returns the constant v in read-only data, spread over a vector.
+func (i isa) f32(name string, v float64) vec {
+	return i.splat(constant(name, U32(math.Float32bits(float32(v)))))
+}
+
+func (i isa) u32(name string, v uint32) vec { return i.splat(constant(name, U32(v))) }
+
+// loop16 writes a loop over n elements, 16 at a time, n being a positive
+// multiple of 16.
+func loop16(name string, n reg.Register, body func(), ptrs ...reg.Register) {
+	Label(name)
+	body()
+	for _, p := range ptrs {
+		ADDQ(Imm(64), p)
+	}
+	SUBQ(Imm(16), n)
+	JNZ(LabelRef(name))
+}
+
+// vectors writes the element-wise kernels of a tier.
+func vectors(i isa) {
+	softmax(i)
+	gate(i)
+	sumSquares(i)
+	scaleMul(i)
+	addTo(i)
+	merge(i)
+	if i == avx2 {
+		quantise() // serves both tiers
+		storeKV()
+	}
+}
+
+// expConsts holds the constants of exp32 in registers.
+type expConsts struct {
+	i                                      isa
+	low, high, log2e, magic, one           vec
+	c1, c2, p0, p1, p2, p3, p4, p5, one127 vec
+}
+
+func (i isa) exps() *expConsts {
+	return &expConsts{i: i}
+}
+
+// mem returns the operand for one of exp32's constants.
+func expMem(name string, v float64) Mem {
+	return constant(name, U32(math.Float32bits(float32(v))))
+}
+
+// withConst applies op(constant, a, dst), with the constant as a broadcast
+// operand where there is one.
+func (i isa) withConst(op, bcst func(...Op), m Mem, a, dst vec) {
+	if i == avx512 {
+		bcst(m, a[0], dst[0])
+		return
+	}
+	c := YMM()
+	VBROADCASTSS(m, c)
+	for j := range dst {
+		op(c, a[j], dst[j])
+	}
+}
+
+func (i isa) addConst(m Mem, a, dst vec) { i.withConst(VADDPS, VADDPS_BCST, m, a, dst) }
+func (i isa) subConst(m Mem, a, dst vec) { i.withConst(VSUBPS, VSUBPS_BCST, m, a, dst) }
+func (i isa) mulConst(m Mem, a, dst vec) { i.withConst(VMULPS, VMULPS_BCST, m, a, dst) }
+
+// exp replaces x by exp32(x), see there for the steps.
+func (i isa) exp(x vec) {
+	low := expMem("expLow", -87)
+	// Lanes below the limit, or NaN, become zero in the end.
+	var keepK reg.OpmaskVirtual
+	var keep vec
+	if i == avx512 {
+		keepK = K()
+		VCMPPS_BCST(Imm(13), low, x[0], keepK)
+	} else {
+		keep = i.vec()
+		l := YMM()
+		VBROADCASTSS(low, l)
+		for j := range x {
+			VCMPPS(Imm(13), l, x[j], keep[j])
+		}
+	}
+	i.withConst(VMINPS, VMINPS_BCST, expMem("expHigh", 88), x, x)
+	n, e, p, t := i.vec(), i.vec(), i.vec(), i.vec()
+	magic := expMem("expMagic", 3<<22)
+	i.mulConst(expMem("expLog2e", 1.44269504088896341), x, n)
+	i.addConst(magic, n, n)
+	for j := range e {
+		VPSLLD(Imm(23), n[j], e[j])
+	}
+	bias := constant("expBias", U32(127<<23))
+	i.withConst(VPADDD, VPADDD_BCST, bias, e, e)
+	i.subConst(magic, n, n)
+	i.mulConst(expMem("expC1", 0.693359375), n, t)
+	sub(x, t, x)
+	i.mulConst(expMem("expC2", -2.12194440e-4), n, t)
+	sub(x, t, x) // r
+	i.mulConst(expMem("expP0", 1.9875691500e-4), x, p)
+	i.addConst(expMem("expP1", 1.3981999507e-3), p, p)
+	for _, c := range []struct {
+		name string
+		v    float64
+	}{{"expP2", 8.3334519073e-3}, {"expP3", 4.1665795894e-2}, {"expP4", 1.6666665459e-1}, {"expP5", 5.0000001201e-1}} {
+		mul(p, x, p)
+		i.addConst(expMem(c.name, c.v), p, p)
+	}
+	mul(x, x, t)
+	mul(p, t, p)
+	add(p, x, p)
+	i.addConst(expMem("one", 1), p, p)
+	if i == avx512 {
+		VMULPS_Z(e[0], p[0], keepK, x[0])
+		return
+	}
+	mul(p, e, p)
+	for j := range x {
+		VANDPS(keep[j], p[j], x[j])
+	}
+}
+
+func softmax(i isa) {
+	name := "softmax" + i.suffix()
+	TEXT(name, NOSPLIT, "func(s *float32, n int) (m float32, sum float32)")
+	Pragma("noescape")
+	Doc(name + " is softmaxGo for a positive multiple of 16 scores.")
+	s, n := Load(Param("s"), GP64()), Load(Param("n"), GP64())
+	p, left := GP64(), GP64()
+	MOVQ(s, p)
+	MOVQ(n, left)
+	top := i.vec()
+	top.load(Mem{Base: s})
+	loop16("max", left, func() {
+		x := i.vec()
+		x.load(Mem{Base: p})
+		vmax(x, top, top)
+	}, p)
+	m := fold(top, vmaxOp)
+	Store(m, Return("m"))
+	mv := i.vec()
+	for j := range mv {
+		VBROADCASTSS(m.AsX(), mv[j])
+	}
+	acc := i.vec()
+	acc.zero()
+	loop16("exp", n, func() {
+		x := i.vec()
+		x.load(Mem{Base: s})
+		sub(x, mv, x)
+		i.exp(x)
+		x.store(Mem{Base: s})
+		add(acc, x, acc)
+	}, s)
+	Store(fold(acc, vaddOp), Return("sum"))
+	VZEROUPPER()
+	RET()
+}
+
+func vmaxOp(ops ...Op) { VMAXPS(ops...) }
+func vaddOp(ops ...Op) { VADDPS(ops...) }
+
+func gate(i isa) {
+	name := "gate" + i.suffix()
+	TEXT(name, NOSPLIT, "func(dst *float32, gate *float32, up *float32, n int, gelu int)")
+	Pragma("noescape")
+	Doc(name+" is gateGo for a positive multiple of 16 elements;", "gelu is 1 or 0.")
+	dst, g, up := Load(Param("dst"), GP64()), Load(Param("gate"), GP64()), Load(Param("up"), GP64())
+	n, gelu := Load(Param("n"), GP64()), Load(Param("gelu"), GP64())
+	body := func(gelu bool) func() {
+		return func() {
+			x, z := i.vec(), i.vec()
+			x.load(Mem{Base: g})
+			if gelu {
+				// z = ((x*x*a + 1) * x) * b
+				mul(x, x, z)
+				i.mulConst(expMem("geluA", 0.044715), z, z)
+				i.addConst(expMem("one", 1), z, z)
+				mul(z, x, z)
+				i.mulConst(expMem("geluB", 2*0.79788456080286535588), z, z)
+				i.withConst(VXORPS, VXORPS_BCST, constant("sign", U32(1<<31)), z, z)
+			} else {
+				i.withConst(VXORPS, VXORPS_BCST, constant("sign", U32(1<<31)), x, z)
+			}
+			i.exp(z)
+			i.addConst(expMem("one", 1), z, z)
+			div(x, z, x)
+			z.load(Mem{Base: up})
+			mul(x, z, x)
+			x.store(Mem{Base: dst})
+		}
+	}
+	CMPQ(gelu, Imm(0))
+	JNE(LabelRef("gelu"))
+	loop16("silu", n, body(false), dst, g, up)
+	VZEROUPPER()
+	RET()
+	Label("gelu")
+	loop16("geluloop", n, body(true), dst, g, up)
+	VZEROUPPER()
+	RET()
+}
+
+func sumSquares(i isa) {
+	name := "sumSquares" + i.suffix()
+	TEXT(name, NOSPLIT, "func(x *float32, n int) float32")
+	Pragma("noescape")
+	Doc(name + " adds the squares of a positive multiple of 16 elements as normGo does.")
+	x, n := Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	acc := i.vec()
+	acc.zero()
+	loop16("loop", n, func() {
+		v := i.vec()
+		v.load(Mem{Base: x})
+		mul(v, v, v)
+		add(acc, v, acc)
+	}, x)
+	Store(fold(acc, vaddOp), ReturnIndex(0))
+	VZEROUPPER()
+	RET()
+}
+
+func scaleMul(i isa) {
+	name := "scaleMul" + i.suffix()
+	TEXT(name, NOSPLIT, "func(dst *float32, x *float32, w *float32, n int, scale float32)")
+	Pragma("noescape")
+	Doc(name + " computes dst = (x*scale)*w for a positive multiple of 16 elements.")
+	dst, x, w := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("w"), GP64())
+	n := Load(Param("n"), GP64())
+	sc := Load(Param("scale"), XMM())
+	s := i.vec()
+	for j := range s {
+		VBROADCASTSS(sc.(reg.VecVirtual).AsX(), s[j])
+	}
+	loop16("loop", n, func() {
+		v, u := i.vec(), i.vec()
+		v.load(Mem{Base: x})
+		u.load(Mem{Base: w})
+		mul(v, s, v)
+		mul(v, u, v)
+		v.store(Mem{Base: dst})
+	}, dst, x, w)
+	VZEROUPPER()
+	RET()
+}
+
+func addTo(i isa) {
+	name := "add" + i.suffix()
+	TEXT(name, NOSPLIT, "func(dst *float32, x *float32, n int)")
+	Pragma("noescape")
+	Doc(name + " is addGo for a positive multiple of 16 elements.")
+	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	loop16("loop", n, func() {
+		v, u := i.vec(), i.vec()
+		v.load(Mem{Base: dst})
+		u.load(Mem{Base: x})
+		add(v, u, v)
+		v.store(Mem{Base: dst})
+	}, dst, x)
+	VZEROUPPER()
+	RET()
+}
+
+// merge writes dst = dst*a + x*b, the inner loop of Merge.
+func merge(i isa) {
+	name := "blend" + i.suffix()
+	TEXT(name, NOSPLIT, "func(dst *float32, x *float32, n int, a float32, b float32)")
+	Pragma("noescape")
+	Doc(name + " is blendGo for a positive multiple of 16 elements.")
+	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	ax, bx := Load(Param("a"), XMM()), Load(Param("b"), XMM())
+	a, b := i.vec(), i.vec()
+	for j := range a {
+		VBROADCASTSS(ax.(reg.VecVirtual).AsX(), a[j])
+		VBROADCASTSS(bx.(reg.VecVirtual).AsX(), b[j])
+	}
+	loop16("loop", n, func() {
+		v, u := i.vec(), i.vec()
+		v.load(Mem{Base: dst})
+		u.load(Mem{Base: x})
+		mul(v, a, v)
+		mul(u, b, u)
+		add(v, u, v)
+		v.store(Mem{Base: dst})
+	}, dst, x)
+	VZEROUPPER()
+	RET()
+}
+
+// Offsets in quantArgs.
+const (
+	quantX, quantQ, quantSX, quantXS, quantInit, quantInit2, quantN, quantT = 0, 8, 16, 24, 32, 40, 48, 56
+)
+
+// quantise writes quantiseGo with AVX2 and F16C: per block of 32 columns two
+// vectors of 16 lanes.
+func quantise() {
+	i := avx2
+	TEXT("quantiseAVX2", NOSPLIT, "func(a *byte)")
+	Pragma("noescape")
+	Doc("quantiseAVX2 is quantiseGo for one token; a points to quantArgs.")
+	a := Load(Param("a"), GP64())
+	x, q, sx, xs := field(a, quantX), field(a, quantQ), field(a, quantSX), field(a, quantXS)
+	init, init2, n, t := field(a, quantInit), field(a, quantInit2), field(a, quantN), field(a, quantT)
+	SHLQ(Imm(2), t) // bytes from a value of a token to its next
+	t3 := GP64()
+	LEAQ(Mem{Base: t, Index: t, Scale: 2}, t3)
+	Label("block")
+	var v [4]reg.VecVirtual
+	top := YMM()
+	abs := YMM()
+	VBROADCASTSS(constant("abs", U32(1<<31-1)), abs)
+	for j := range v {
+		v[j] = YMM()
+		VMOVUPS(Mem{Base: x, Disp: 32 * j}, v[j])
+		if j == 0 {
+			VANDPS(abs, v[j], top)
+		} else {
+			m := YMM()
+			VANDPS(abs, v[j], m)
+			VMAXPS(m, top, top)
+		}
+	}
+	amax := XMM()
+	VEXTRACTF128(Imm(1), top, amax)
+	VMAXPS(top.AsX(), amax, amax)
+	h := XMM()
+	VMOVHLPS(amax, amax, h)
+	VMAXPS(h, amax, amax)
+	VMOVSHDUP(amax, h)
+	VMAXPS(h, amax, amax)
+	// inv = 127/amax, or 0 for a tiny amax; scale = amax/127, as a half float.
+	c127, inv, scale, big := XMM(), XMM(), XMM(), XMM()
+	VMOVSS(expMem("c127", 127), c127)
+	VDIVSS(amax, c127, inv)
+	VMOVSS(expMem("tiny", 0x1p-100), big)
+	VCMPSS(Imm(13), big, amax, big) // amax >= tiny
+	VANDPS(big, inv, inv)
+	VDIVSS(c127, amax, scale)
+	sat := XMM()
+	VMOVSS(expMem("halfMax", 65504), sat)
+	half := XMM()
+	VMINSS(sat, scale, half)
+	VCVTPS2PH(Imm(0), half, half)
+	VCVTPH2PS(half, half)
+	VMOVSS(half, Mem{Base: sx})
+	invs := YMM()
+	VBROADCASTSS(inv, invs)
+	var sums [2]reg.VecVirtual
+	for j := range v {
+		VMULPS(invs, v[j], v[j])
+		VCVTPS2DQ(v[j], v[j])
+	}
+	for j := range sums {
+		s := YMM()
+		VPADDD(v[2*j], v[2*j+1], s)
+		y := XMM()
+		VEXTRACTI128(Imm(1), s, y)
+		VPADDD(s.AsX(), y, y)
+		u := XMM()
+		VPSHUFD(Imm(0x4e), y, u)
+		VPADDD(u, y, y)
+		VPSHUFD(Imm(0xb1), y, u)
+		VPADDD(u, y, y)
+		sums[j] = y
+	}
+	all, f := XMM(), XMM()
+	VPADDD(sums[0], sums[1], all)
+	VCVTDQ2PS(all, f)
+	VMULSS(f, scale, f)
+	// Saturate both ways, as floatToHalf does.
+	neg := XMM()
+	VMINSS(sat, f, f)
+	VMOVSS(expMem("halfMin", -65504), neg)
+	VMAXSS(neg, f, f)
+	VCVTPS2PH(Imm(0), f, f)
+	VCVTPH2PS(f, f)
+	VMOVSS(f, Mem{Base: xs})
+	for j, s := range []reg.VecVirtual{all, sums[0], sums[1]} {
+		u := XMM()
+		VPSLLD(Imm(7), s, s)
+		VPXOR(u, u, u)
+		VPSUBD(s, u, u)
+		switch j {
+		case 0:
+			VMOVD(u, Mem{Base: init})
+		case 1:
+			VMOVD(u, Mem{Base: init2})
+		case 2:
+			VMOVD(u, Mem{Base: init2, Index: t, Scale: 1})
+		}
+	}
+	// Narrow to bytes: 32 bits to 16 to 8, within 128-bit lanes, then in order.
+	lo, hi := YMM(), YMM()
+	VPACKSSDW(v[1], v[0], lo)
+	VPACKSSDW(v[3], v[2], hi)
+	VPACKSSWB(hi, lo, lo)
+	order := YMM()
+	VMOVDQU(quantOrder(), order)
+	VPERMD(lo, order, lo)
+	// Eight groups of four bytes, 4*t apart.
+	x0, x1 := lo.AsX(), XMM()
+	VEXTRACTI128(Imm(1), lo, x1)
+	for _, part := range []reg.Register{x0, x1} {
+		VPEXTRD(Imm(0), part, Mem{Base: q})
+		VPEXTRD(Imm(1), part, Mem{Base: q, Index: t, Scale: 1})
+		VPEXTRD(Imm(2), part, Mem{Base: q, Index: t, Scale: 2})
+		VPEXTRD(Imm(3), part, Mem{Base: q, Index: t3, Scale: 1})
+		LEAQ(Mem{Base: q, Index: t, Scale: 4}, q)
+	}
+	ADDQ(Imm(128), x)
+	ADDQ(t, sx)
+	ADDQ(t, xs)
+	ADDQ(t, init)
+	LEAQ(Mem{Base: init2, Index: t, Scale: 2}, init2)
+	DECQ(n)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+	_ = i
+}
+
+// quantOrder undoes the lane order of the two packing steps.
+func quantOrder() Mem {
+	if m, ok := constants["quantOrder"]; ok {
+		return m
+	}
+	m := GLOBL("quantOrder", RODATA|NOPTR)
+	for j, w := range []uint32{0, 4, 1, 5, 2, 6, 3, 7} {
+		DATA(4*j, U32(w))
+	}
+	constants["quantOrder"] = m
+	return m
+}
+
+// storeKV writes the conversion of a row to half floats: 8 at a time.
+func storeKV() {
+	TEXT("toHalfAVX2", NOSPLIT, "func(dst *uint16, src *float32, n int)")
+	Pragma("noescape")
+	Doc("toHalfAVX2 is ToHalf for a positive multiple of 8 values.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	lo, hi := YMM(), YMM()
+	VBROADCASTSS(expMem("halfMin", -65504), lo)
+	VBROADCASTSS(expMem("halfMax", 65504), hi)
+	Label("loop")
+	v := YMM()
+	VMOVUPS(Mem{Base: src}, v)
+	VMINPS(hi, v, v)
+	VMAXPS(lo, v, v)
+	VCVTPS2PH(Imm(0), v, Mem{Base: dst})
+	ADDQ(Imm(32), src)
+	ADDQ(Imm(16), dst)
+	SUBQ(Imm(8), n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}

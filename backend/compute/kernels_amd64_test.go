@@ -1,0 +1,248 @@
+package compute
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+)
+
+// tiers calls f once for each tier of assembly that the processor has.
+func tiers(t *testing.T, f func(t *testing.T)) {
+	for _, tr := range []tier{tierAVX2, tierAVX512} {
+		if tr > best {
+			continue
+		}
+		use = tr
+		t.Run(Tier(), f)
+	}
+	use = best
+}
+
+// withGo runs f with the reference kernels.
+func withGo(f func()) {
+	old := use
+	use = tierGo
+	f()
+	use = old
+}
+
+func TestArgumentOffsets(t *testing.T) {
+	var g gemmArgs
+	var s scoreArgs
+	var m mixArgs
+	var q quantArgs
+	got := []uintptr{
+		unsafe.Offsetof(g.w), unsafe.Offsetof(g.d), unsafe.Offsetof(g.m), unsafe.Offsetof(g.x),
+		unsafe.Offsetof(g.sx), unsafe.Offsetof(g.xs), unsafe.Offsetof(g.init), unsafe.Offsetof(g.xf),
+		unsafe.Offsetof(g.n), unsafe.Offsetof(g.y), unsafe.Offsetof(g.stride),
+		unsafe.Offsetof(s.q), unsafe.Offsetof(s.k), unsafe.Offsetof(s.pages), unsafe.Offsetof(s.np),
+		unsafe.Offsetof(s.stride), unsafe.Offsetof(s.dim), unsafe.Offsetof(s.s),
+		unsafe.Offsetof(m.p), unsafe.Offsetof(m.v), unsafe.Offsetof(m.pages), unsafe.Offsetof(m.np),
+		unsafe.Offsetof(m.stride), unsafe.Offsetof(m.dim), unsafe.Offsetof(m.o),
+		unsafe.Offsetof(q.x), unsafe.Offsetof(q.q), unsafe.Offsetof(q.sx), unsafe.Offsetof(q.xs),
+		unsafe.Offsetof(q.init), unsafe.Offsetof(q.init2), unsafe.Offsetof(q.n), unsafe.Offsetof(q.t),
+	}
+	want := []uintptr{
+		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
+		0, 8, 16, 24, 32, 40, 48,
+		0, 8, 16, 24, 32, 40, 48,
+		0, 8, 16, 24, 32, 40, 48, 56,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("offsets are %v, the generator has %v", got, want)
+	}
+}
+
+func sameBits(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("%s: element %d is %v, reference %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+func randFloats(r *rand.Rand, n int, scale float64) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(r.NormFloat64() * scale)
+	}
+	return v
+}
+
+func TestVectorKernels(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	tiers(t, func(t *testing.T) {
+		for _, n := range []int{1, 15, 16, 17, 48, 64, 80, 256, 576} {
+			x, w, u := randFloats(r, n, 3), randFloats(r, n, 1), randFloats(r, n, 9)
+			x[0], u[n/2] = 0, 60
+			got, want := make([]float32, n), make([]float32, n)
+			Norm(got, x, w, 1e-5)
+			withGo(func() { Norm(want, x, w, 1e-5) })
+			sameBits(t, fmt.Sprint("norm ", n), got, want)
+			for _, gelu := range []bool{false, true} {
+				Gate(got, u, w, gelu)
+				withGo(func() { Gate(want, u, w, gelu) })
+				sameBits(t, fmt.Sprint("gate ", n, gelu), got, want)
+			}
+			Add(got, x)
+			withGo(func() { Add(want, x) })
+			sameBits(t, fmt.Sprint("add ", n), got, want)
+			blend(got, x, 0.3, 0.7)
+			withGo(func() { blend(want, x, 0.3, 0.7) })
+			sameBits(t, fmt.Sprint("blend ", n), got, want)
+			h, hw := make([]uint16, n), make([]uint16, n)
+			x[n-1], x[n/3] = 1e9, 3e-6
+			ToHalf(h, x)
+			withGo(func() { ToHalf(hw, x) })
+			if !slices.Equal(h, hw) {
+				t.Errorf("half %d: %v, reference %v", n, h, hw)
+			}
+		}
+		for n := 16; n <= Span; n += 16 {
+			a := randFloats(r, n, 30)
+			a[n-1], a[n/2] = float32(math.Inf(-1)), -200
+			b := slices.Clone(a)
+			m, sum := softmax(a)
+			wm, wsum := softmaxGo(b)
+			sameBits(t, fmt.Sprint("softmax ", n), append(a, m, sum), append(b, wm, wsum))
+		}
+	})
+}
+
+func TestQuantiseKernel(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	tiers(t, func(t *testing.T) {
+		for _, n := range []int{1, 2, 3, 7, 8, 9, 19} {
+			for _, cols := range []int{32, 96, 576} {
+				got, want := NewActs(n, cols), NewActs(n, cols)
+				got.Reset(n, cols)
+				want.Reset(n, cols)
+				for i := range n {
+					x := randFloats(r, cols, math.Exp(r.NormFloat64()*6))
+					if i == 0 {
+						clear(x[:32])
+					}
+					if i == 1 {
+						x[13] = 1e30
+					}
+					got.SetRow(i, x, true, true)
+					withGo(func() { want.SetRow(i, x, true, true) })
+				}
+				what := fmt.Sprint("quantise ", n, cols)
+				if !slices.Equal(got.q, want.q) {
+					t.Errorf("%s: integers differ", what)
+				}
+				if !slices.Equal(got.init, want.init) || !slices.Equal(got.init2, want.init2) {
+					t.Errorf("%s: sums differ", what)
+				}
+				sameBits(t, what, got.sx, want.sx)
+				sameBits(t, what, got.xs, want.xs)
+			}
+		}
+	})
+}
+
+// randMatrix returns a matrix of random values of the kind.
+func randMatrix(r *rand.Rand, kind Kind, rows, cols int) *Matrix {
+	mem, err := NewMemory(MatrixBytes(kind, rows, cols))
+	if err != nil {
+		panic(err)
+	}
+	m := NewMatrix(kind, rows, cols, mem.Bytes()[:MatrixBytes(kind, rows, cols)])
+	for i := range rows {
+		if !kind.quantised() {
+			m.SetFloats(i, randFloats(r, cols, 1))
+			continue
+		}
+		blocks := make([]Block, cols/BlockCols)
+		for b := range blocks {
+			for j := range blocks[b].Q {
+				blocks[b].Q[j] = uint8(r.Uint32())
+				if kind == Int4Min {
+					blocks[b].Q[j] &= 15
+				}
+			}
+			blocks[b].D = [2]float32{r.Float32(), r.Float32()}
+			blocks[b].M = [2]float32{-r.Float32(), -r.Float32()}
+		}
+		m.SetBlocks(i, blocks)
+	}
+	return m
+}
+
+func randActs(r *rand.Rand, n, cols int) *Acts {
+	a := NewActs(n, cols)
+	a.Reset(n, cols)
+	for i := range n {
+		a.SetRow(i, randFloats(r, cols, 2), true, true)
+	}
+	return a
+}
+
+func TestGemmKernels(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	tiers(t, func(t *testing.T) {
+		for kind := Float32; kind <= Int4Min; kind++ {
+			for n := 1; n <= 17; n++ {
+				rows, cols := 1+r.IntN(70), 32*(1+r.IntN(9))
+				m, x := randMatrix(r, kind, rows, cols), randActs(r, n, cols)
+				stride := m.Panels() * PanelRows
+				got, want := make([]float32, n*stride), make([]float32, n*stride)
+				m.Mul(got, stride, x, 0, m.Panels())
+				withGo(func() { m.Mul(want, stride, x, 0, m.Panels()) })
+				sameBits(t, fmt.Sprintf("%v %d tokens %dx%d", kind, n, rows, cols), got, want)
+			}
+		}
+	})
+}
+
+func TestAttendKernels(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	tiers(t, func(t *testing.T) {
+		for _, dim := range []int{8, 16, 32, 48, 64, 80, 128, 256} {
+			kv, pages := randPaged(r, dim, 40)
+			for n := 1; n <= 17; n += 1 + r.IntN(3) {
+				got, want := attendAll(r, kv, pages, n, false), []float32(nil)
+				r2 := rand.New(rand.NewPCG(9, uint64(n)))
+				got = attendAll(r2, kv, pages, n, true)
+				r2 = rand.New(rand.NewPCG(9, uint64(n)))
+				withGo(func() { want = attendAll(r2, kv, pages, n, true) })
+				sameBits(t, fmt.Sprintf("attend %d queries of %d", n, dim), got, want)
+			}
+		}
+	})
+}
+
+// randPaged returns two spans of keys and values on shuffled pages.
+func randPaged(r *rand.Rand, dim, pages int) (*Paged, []int32) {
+	kv := &Paged{Half: make([]uint16, pages*dim*64), Keys: dim * 32, Values: dim * 48, Stride: dim * 64, Dim: dim}
+	ToHalf(kv.Half, randFloats(r, len(kv.Half), 1))
+	var table []int32
+	for _, p := range r.Perm(pages)[:2*Span/pagePositions] {
+		table = append(table, int32(p))
+	}
+	return kv, table
+}
+
+// attendAll computes n random queries over the two spans.
+func attendAll(r *rand.Rand, kv *Paged, pages []int32, n int, window bool) []float32 {
+	q := NewQueries(n, kv.Dim)
+	q.Reset(n, kv.Dim, n)
+	for i := range n {
+		hi := 1 + r.IntN(2*Span)
+		lo := 0
+		if window {
+			lo = r.IntN(hi)
+		}
+		q.Set(i, randFloats(r, kv.Dim, 0.5), lo, hi, i)
+	}
+	p := &Partials{Max: make([]float32, 2*n), Sum: make([]float32, 2*n), Out: make([]float32, 2*n*kv.Dim)}
+	const per = Span / pagePositions
+	q.Attend(p, kv, 0, pages[:per])
+	q.Attend(p, kv, 1, pages[per:])
+	return slices.Concat(p.Max, p.Sum, p.Out)
+}

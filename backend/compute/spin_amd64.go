@@ -1,6 +1,0 @@
-package compute
-
-// spinHint stands for the processor's spin-wait instruction.
-//
-//go:noinline
-func spinHint() {}
