@@ -102,9 +102,18 @@ func (p Pos) String() string {
 // nearest returns the name in names that is most like name, or "" if none is
 // like it.
 func nearest(name string, names []string) string {
-	best, bestDist := "", len(name)/3+2
+	limit := 0 // only case differs in names of one letter
+	switch n := len(name); {
+	case n > 8:
+		limit = 3
+	case n > 4:
+		limit = 2
+	case n > 1:
+		limit = 1
+	}
+	best, bestDist := "", limit+1
 	for _, n := range names {
-		if d := editDistance(name, n, bestDist); d < bestDist || d == bestDist && best != "" && n < best {
+		if d := editDistance(name, n, limit+1); d < bestDist || d == bestDist && d <= limit && n < best {
 			best, bestDist = n, d
 		}
 	}
@@ -118,7 +127,7 @@ func editDistance(a, b string, limit int) int {
 		return 0
 	}
 	if strings.EqualFold(a, b) {
-		return 1
+		return 0
 	}
 	if len(a) > 64 || len(b) > 64 || abs(len(a)-len(b)) >= limit {
 		return limit

@@ -84,7 +84,7 @@ func exprConfig() *conf.Config {
 
 func exprOptions() []expr.Option {
 	opts := []expr.Option{expr.MaxNodes(maxExprNodes)}
-	for _, name := range []string{"now", "date", "duration", "timezone"} {
+	for name := range clocks {
 		opts = append(opts, expr.DisableBuiltin(name))
 	}
 	return append(opts, exprFunctions...)
@@ -182,7 +182,11 @@ func (v *identVisitor) Visit(node *ast.Node) {
 		}
 		delete(v.idents, id)
 		if !knownFunctions[id.Value] {
-			v.fail(id, "there is no function "+strconv.Quote(id.Value), didYouMean(id.Value, functionNames()))
+			hint := didYouMean(id.Value, functionNames())
+			if clocks[id.Value] {
+				hint = "expressions have no clock, so that a run can be repeated: make the time an input"
+			}
+			v.fail(id, "there is no function "+strconv.Quote(id.Value), hint)
 		}
 	}
 }

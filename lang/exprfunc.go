@@ -106,13 +106,16 @@ func sortedKeys(m map[string]any) []string {
 	return keys
 }
 
+// clocks are the builtins of expr-lang that know the time.
+var clocks = map[string]bool{"now": true, "date": true, "duration": true, "timezone": true}
+
 // knownFunctions are the names that can be called, of both kinds.
 var knownFunctions = func() map[string]bool {
 	m := map[string]bool{}
 	for _, f := range builtin.Builtins {
 		m[f.Name] = true
 	}
-	for _, name := range []string{"now", "date", "duration", "timezone"} {
+	for name := range clocks {
 		delete(m, name)
 	}
 	return m

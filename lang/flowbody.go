@@ -128,6 +128,9 @@ func (c *analysis) branch(n *Node, which int, nodes []*Node, yield Expr, as stri
 // listOf checks an expression that must be a list and returns the type of its
 // elements.
 func (c *analysis) listOf(n *Node, what string, src Expr, f *flow, e effects) Type {
+	if src == "" {
+		return Type{Kind: TypeAny} // said by limits
+	}
 	t := c.expr(n, what, src, f, e)
 	if t.Kind != TypeList && !t.isAny() {
 		c.fail(n, fmt.Sprintf("%s is %s, not a list", what, t), "give it a list, e.g. split(text, \"\\n\") of a text")
@@ -137,7 +140,9 @@ func (c *analysis) listOf(n *Node, what string, src Expr, f *flow, e effects) Ty
 
 func (c *analysis) when(n *Node, f *flow, e effects) {
 	w := n.When
-	if t := c.expr(n, "if", w.If, f, e); t.Kind != TypeBool && !t.isAny() {
+	if w.If == "" {
+		// said by limits
+	} else if t := c.expr(n, "if", w.If, f, e); t.Kind != TypeBool && !t.isAny() {
 		c.fail(n, fmt.Sprintf("the condition is %s, not a bool", t), "compare it with something")
 	}
 	then, other := f.copy(), f.copy()

@@ -131,13 +131,13 @@ func parseYAML(data []byte) (t *tree, err error) {
 		if err == io.EOF {
 			return nil, &lineError{1, "the document is empty"}
 		}
-		return nil, yamlError(err)
+		return nil, yamlError(err, data)
 	}
 	var more yaml.Node
 	if err := dec.Decode(&more); err == nil {
 		return nil, &lineError{more.Line, "a second document begins here: a file holds one program"}
 	} else if err != io.EOF {
-		return nil, yamlError(err)
+		return nil, yamlError(err, data)
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return nil, &lineError{1, "the document is empty"}
@@ -147,17 +147,23 @@ func parseYAML(data []byte) (t *tree, err error) {
 }
 
 // yamlError takes the line out of an error of the YAML library.
-func yamlError(err error) error {
+func yamlError(err error, data []byte) error {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(msg, "line "); ok {
 		if num, text, ok := strings.Cut(rest, ": "); ok {
 			if line, err := strconv.Atoi(num); err == nil {
 				if strings.HasPrefix(text, "did not find expected") {
 					line++ // the library's parser counts from 0, its scanner from 1
+					text += ": quote texts and expressions that hold , : # or brackets"
 				}
 				return &lineError{line, text}
 			}
 		}
+	}
+	if rest, ok := strings.CutPrefix(msg, "unknown anchor '"); ok {
+		name, _, _ := strings.Cut(rest, "'")
+		before, _, _ := bytes.Cut(data, []byte("*"+name))
+		return &lineError{1 + bytes.Count(before, []byte{'\n'}), "no &" + name + " for *" + name}
 	}
 	return &lineError{0, msg}
 }
