@@ -194,30 +194,43 @@ func (p *pool) matches(id nodeID, text string) bool {
 	return p.nullable(id)
 }
 
-// finite lists the texts of id when there are at most limit of them, and
-// reports whether that is so.
+// finite lists the texts of id when there are at most limit of them, none
+// longer than 256 bytes, and reports whether that is so.
 func (p *pool) finite(id nodeID, limit int) ([]string, bool) {
+	onPath := map[nodeID]bool{}
 	var out []string
 	steps := 0
-	type item struct {
-		id   nodeID
-		text string
-	}
-	work := []item{{id, ""}}
-	for len(work) > 0 {
-		it := work[len(work)-1]
-		work = work[:len(work)-1]
-		if p.nullable(it.id) {
-			out = append(out, it.text)
+	var walk func(id nodeID, text []byte) bool
+	walk = func(id nodeID, text []byte) bool {
+		if steps++; onPath[id] || len(text) > 256 || steps > 64*limit+64 {
+			return false
 		}
-		if steps++; len(out) > limit || steps > 64*limit+64 || len(it.text) > 256 {
-			return nil, false
-		}
-		for b := range 256 {
-			if n := p.step(it.id, byte(b)); n != rxEmpty {
-				work = append(work, item{n, it.text + string([]byte{byte(b)})})
+		if p.nullable(id) {
+			if out = append(out, string(text)); len(out) > limit {
+				return false
 			}
 		}
+		onPath[id] = true
+		for i, cls := 0, p.tableOf(id).cls; i < len(cls.rep); i++ {
+			n := p.step(id, cls.rep[i])
+			if n == rxEmpty {
+				continue
+			}
+			end := 256
+			if i+1 < len(cls.rep) {
+				end = int(cls.rep[i+1])
+			}
+			for b := int(cls.rep[i]); b < end; b++ {
+				if !walk(n, append(text[:len(text):len(text)], byte(b))) {
+					return false
+				}
+			}
+		}
+		delete(onPath, id)
+		return true
+	}
+	if !walk(id, nil) {
+		return nil, false
 	}
 	return out, true
 }

@@ -85,6 +85,9 @@ func (c *compiler) readKeywords(s *schema) fid {
 	if ref := v.get("$ref"); ref != nil && s.res.draft <= draft7 {
 		return c.refFormula(s, ref)
 	}
+	if meta := v.get("$schema"); meta != nil && meta.kind == 's' && !knownMeta(meta.str) {
+		c.refuse(ErrUnsupported, s, "$schema", "the meta-schema "+strconv.Quote(meta.str)+" is not known, nor what its keywords mean")
+	}
 	var parts []fid
 	for i, k := range v.keys {
 		if f := c.keyword(s, k, v.list[i]); f != fTrue {
@@ -92,6 +95,12 @@ func (c *compiler) readKeywords(s *schema) fid {
 		}
 	}
 	return c.fs.and(parts...)
+}
+
+// knownMeta reports whether a meta-schema is one of json-schema.org's drafts
+// or a dialect of one that adds no conditions.
+func knownMeta(uri string) bool {
+	return strings.Contains(uri, "json-schema.org/") || strings.Contains(uri, "iglucentral.com/") || uri == ""
 }
 
 func (c *compiler) refFormula(s *schema, ref *value) fid {

@@ -120,6 +120,11 @@ func (m *machine) innerOf(id nodeID) *inner {
 	if in := m.inners[id]; in != nil {
 		return in
 	}
+	if id < m.base {
+		in := m.vocab.shared(id, func() *inner { return m.walkNode(id) })
+		m.inners[id] = in
+		return in
+	}
 	in := m.walkNode(id)
 	m.inners[id] = in
 	m.masks.bytes += in.tokens.size() + 8*len(in.exits)

@@ -2,7 +2,9 @@ package grammar
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
+	"sync"
 )
 
 // This file holds the regular part of the automaton: hash-consed expressions
@@ -102,6 +104,7 @@ type pool struct {
 	work    int               // elementary steps left
 	max     int               // nodes at most
 	running bool              // past compiling: limits no longer fail
+	base    nodeID            // nodes below are those of basePool
 	buf     []byte
 }
 
@@ -119,7 +122,26 @@ func (p *pool) spend(n int) {
 	}
 }
 
+// newPool is a pool that holds the nodes of basePool. Their ids mean the same
+// in every pool, so that masks of plain strings are shared by all grammars.
 func newPool() *pool {
+	b := basePool()
+	p := &pool{
+		nodes: append(make([]node, 0, 2*len(b.nodes)), b.nodes...), leaves: append(make([]leaf, 0, 2*len(b.leaves)), b.leaves...),
+		byKey: maps.Clone(b.byKey), byList: maps.Clone(b.byList), byLeaf: maps.Clone(b.byLeaf),
+		classes: maps.Clone(b.classes), tables: maps.Clone(b.tables),
+		anyChar: b.anyChar, anyText: b.anyText, work: 1 << 30, max: 1 << 30, base: b.base,
+	}
+	for i := range p.nodes {
+		if t := p.nodes[i].tab; t != nil {
+			p.nodes[i].tab = &table{cls: t.cls, next: slices.Clone(t.next)}
+		}
+	}
+	return p
+}
+
+// basePool holds all states of a string of any content.
+var basePool = sync.OnceValue(func() *pool {
 	p := &pool{
 		byKey: map[nodeKey]nodeID{}, byList: map[string]nodeID{}, byLeaf: map[string]int32{},
 		classes: map[string]nodeID{}, tables: map[cutset]*classMap{},
@@ -131,8 +153,18 @@ func newPool() *pool {
 		p.anyChar[e] = p.class(e, []rng{{0, 0x10FFFF}})
 		p.anyText[e] = p.rep(p.anyChar[e], 0, -1)
 	}
+	quote := p.bytes(`"`)
+	work := []nodeID{p.seq(quote, p.anyText[encString], quote)}
+	for i := 0; i < len(work); i++ {
+		for _, b := range p.tableOf(work[i]).cls.rep {
+			if n := p.step(work[i], b); n != rxEmpty && !slices.Contains(work, n) {
+				work = append(work, n)
+			}
+		}
+	}
+	p.base = nodeID(len(p.nodes))
 	return p
-}
+})
 
 func (p *pool) add(nd node) nodeID {
 	if len(p.nodes) >= p.max && !p.running {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // VocabOptions is what [NewVocab] needs beside the tokens.
@@ -21,7 +22,7 @@ type VocabOptions struct {
 }
 
 // Vocab is the token set of a tokenizer, with a trie over the token bytes. It
-// is immutable and shared by all grammars and goroutines.
+// does not change and shared by all grammars and goroutines.
 type Vocab struct {
 	tokens [][]byte
 	end    []int32
@@ -36,13 +37,17 @@ type Vocab struct {
 	nodeEnd   []int32
 	nodeTok   []int32 // token that ends here, or -1
 	dup       map[int32][]int32
+
+	// What states of basePool say, shared by all grammars.
+	mu     sync.Mutex
+	inners map[nodeID]*inner
 }
 
 // NewVocab builds a vocabulary. tokens[i] holds the decoded bytes of token i
 // (a leading blank as 0x20, a byte-fallback token as its one byte); a control
 // token is nil or empty and is never legal inside a grammar.
 func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
-	v := &Vocab{tokens: tokens, end: slices.Clone(opts.EndTokens), encode: opts.Encode, dup: map[int32][]int32{}}
+	v := &Vocab{tokens: tokens, end: slices.Clone(opts.EndTokens), encode: opts.Encode, dup: map[int32][]int32{}, inners: map[nodeID]*inner{}}
 	if len(tokens) == 0 {
 		return nil, errors.New("grammar: empty vocabulary")
 	}
@@ -131,3 +136,16 @@ func (v *Vocab) MaskWords() int { return (len(v.tokens) + 63) / 64 }
 
 // EndTokens are the ids that mean "stop".
 func (v *Vocab) EndTokens() []int32 { return v.end }
+
+// shared is what a state of basePool says, computed by the first grammar that
+// asks.
+func (v *Vocab) shared(id nodeID, compute func() *inner) *inner {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	in := v.inners[id]
+	if in == nil {
+		in = compute()
+		v.inners[id] = in
+	}
+	return in
+}
