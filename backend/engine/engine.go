@@ -173,7 +173,10 @@ func New(cfg Config) (*Engine, error) {
 		wake: make(chan struct{}, 1),
 		done: make(chan struct{}),
 	}
-	tmpl := newTurnTemplate(cfg.Template, cfg.Tokenizer)
+	if e.cfg.Template == nil {
+		e.cfg.Template = plainTurns{}
+	}
+	tmpl := e.cfg.Template
 	e.end = endTokens(cfg.Tokenizer, tmpl)
 	e.context = min(cfg.Model.ContextLength(), cfg.Pages*cache.PageTokens)
 	e.compiler = newCompiler(cfg.Tokenizer, tmpl, cfg.Fingerprint, 64<<20)
@@ -199,9 +202,9 @@ func (e *Engine) newScheduler() *scheduler {
 
 // endTokens is the union of what the tokenizer knows to end a text and what the
 // template ends an assistant's turn with.
-func endTokens(tok Tokenizer, tmpl turnTemplate) []backend.Token {
+func endTokens(tok Tokenizer, tmpl Template) []backend.Token {
 	end := slices.Clone(tok.EndTokens())
-	if _, close, err := tmpl.turn(nil, backend.Assistant); err == nil {
+	if _, close, err := tmpl.Turn(nil, backend.Assistant); err == nil {
 		for _, id := range tok.EncodePieces(close) {
 			if tok.IsControl(id) {
 				end = append(end, id)

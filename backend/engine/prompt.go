@@ -12,12 +12,6 @@ import (
 	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
-// turnTemplate says what stands around the content of a turn.
-type turnTemplate interface {
-	// turn returns what opens and closes a turn of a role after the given ones.
-	turn(history []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error)
-}
-
 // compiler turns prompts into token ids. Two prompts that begin with the same
 // turns begin with the same ids, whatever follows: tokens never reach over the
 // end of a turn, nor over the edge of generated text, whose ids are kept as
@@ -27,7 +21,7 @@ type turnTemplate interface {
 // many branches share is rendered and tokenised once.
 type compiler struct {
 	tok         Tokenizer
-	tmpl        turnTemplate
+	tmpl        Template
 	fingerprint string
 	maxBytes    int
 
@@ -68,7 +62,7 @@ type prompt struct {
 	close []tokenizer.Piece
 }
 
-func newCompiler(tok Tokenizer, tmpl turnTemplate, fingerprint string, maxBytes int) *compiler {
+func newCompiler(tok Tokenizer, tmpl Template, fingerprint string, maxBytes int) *compiler {
 	return &compiler{
 		tok: tok, tmpl: tmpl, fingerprint: fingerprint, maxBytes: maxBytes,
 		memo: make(map[memoKey]*list.Element), order: list.New(),
@@ -177,7 +171,7 @@ func (c *compiler) around(history []backend.Turn, role backend.Role) (open, clos
 	if role == backend.Raw {
 		return nil, nil, nil
 	}
-	open, close, err = c.tmpl.turn(history, role)
+	open, close, err = c.tmpl.Turn(history, role)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: chat template: turn %d (%s): %w", backend.ErrInvalid, len(history), role, err)
 	}

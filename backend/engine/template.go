@@ -1,9 +1,8 @@
 package engine
 
 import (
-	"errors"
-
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/gguf"
 	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
@@ -15,24 +14,29 @@ type Template interface {
 	Turn(history []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error)
 }
 
-// plainTurns is the template of models that have none.
+// plainTurns is the template of models that have none: lines of role, colon and
+// content.
 type plainTurns struct{}
 
-func (plainTurns) turn(_ []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error) {
+func (plainTurns) Turn(_ []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error) {
 	return []tokenizer.Piece{{Text: string(role) + ": "}}, []tokenizer.Piece{{Text: "\n"}}, nil
 }
 
-type templateTurns struct{ t Template }
+// chatMLTurns is the template of models that have none but know ChatML's
+// control tokens.
+type chatMLTurns struct{}
 
-func (t templateTurns) turn(history []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error) {
-	return t.t.Turn(history, role)
+func (chatMLTurns) Turn(_ []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error) {
+	return []tokenizer.Piece{{Text: "<|im_start|>" + string(role) + "\n", Special: true}},
+		[]tokenizer.Piece{{Text: "<|im_end|>\n", Special: true}}, nil
 }
 
-func newTurnTemplate(t Template, _ Tokenizer) turnTemplate {
-	if t == nil {
-		return plainTurns{}
+// templateOf returns the template of a model file.
+func templateOf(_ *gguf.File, tok *tokenizer.Tokenizer) (Template, error) {
+	start, ok := tok.Lookup("<|im_start|>")
+	end, ok2 := tok.Lookup("<|im_end|>")
+	if ok && ok2 && tok.IsControl(start) && tok.IsControl(end) {
+		return chatMLTurns{}, nil
 	}
-	return templateTurns{t}
+	return plainTurns{}, nil
 }
-
-var errTODO = errors.New("todo")

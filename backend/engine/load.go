@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/coppice-run/coppice/backend/gguf"
+	"github.com/coppice-run/coppice/backend/model"
+	"github.com/coppice-run/coppice/backend/tokenizer"
+)
+
+// Open starts an engine on the model file at path. What cfg leaves open comes
+// from the file: Model, Tokenizer, Template, Name, Fingerprint.
+func Open(path string, cfg Config, opts model.Options) (*Engine, error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the model keeps its own copy of the weights
+	return Load(f, cfg, opts)
+}
+
+// Load is Open for a file that is open already, e.g. an embedded one. f may be
+// closed afterwards.
+func Load(f *gguf.File, cfg Config, opts model.Options) (*Engine, error) {
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Tokenizer == nil {
+		cfg.Tokenizer = tok
+	}
+	if cfg.Template == nil {
+		if cfg.Template, err = templateOf(f, tok); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Name == "" {
+		cfg.Name = f.Name()
+	}
+	if cfg.Fingerprint == "" {
+		cfg.Fingerprint = f.Fingerprint()
+	}
+	if cfg.Model == nil {
+		m, err := model.Load(f, opts)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Model, err = FromModel(m); err != nil {
+			m.Close()
+			return nil, err
+		}
+	}
+	e, err := New(cfg)
+	if err != nil {
+		cfg.Model.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// FromModel makes a *model.Model usable by an engine.
+func FromModel(m *model.Model) (Model, error) {
+	kv, err := m.NewKV(1)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	defer kv.Close()
+	return &cpuModel{m, kv.PageBytes()}, nil
+}
+
+type cpuModel struct {
+	*model.Model
+	pageBytes int
+}
+
+func (m *cpuModel) VocabSize() int     { return m.Config().Vocab }
+func (m *cpuModel) ContextLength() int { return m.Config().ContextLength }
+func (m *cpuModel) PageBytes() int     { return m.pageBytes }
+
+func (m *cpuModel) NewKV(pages int) (KV, error) {
+	kv, err := m.Model.NewKV(pages)
+	if err != nil {
+		return nil, err
+	}
+	return &cpuKV{kv, m.Model}, nil
+}
+
+type cpuKV struct {
+	*model.KV
+	m *model.Model
+}
+
+func (kv *cpuKV) Forward(b *model.Batch, logits [][]float32) error {
+	return kv.m.Forward(kv.KV, b, logits)
+}

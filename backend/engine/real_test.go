@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/model"
+)
+
+// openReal opens a model under the folder that COPPICE_MODELS names.
+func openReal(tb testing.TB, name string, cfg Config, opts model.Options) *Engine {
+	tb.Helper()
+	dir := os.Getenv("COPPICE_MODELS")
+	if dir == "" {
+		tb.Skip("COPPICE_MODELS is not set")
+	}
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		tb.Skipf("COPPICE_MODELS: %v", err)
+	}
+	cfg.Check = true
+	e, err := Open(path, cfg, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { e.Close() })
+	return e
+}
+
+const smol = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+func TestRealModelSameTokens(t *testing.T) {
+	e := openReal(t, smol, Config{Pages: 256}, model.Options{})
+	turns := []backend.Turn{
+		{Role: backend.System, Parts: []backend.Part{{Text: "You are a helpful assistant."}}},
+		user("Name three causes of a Kubernetes pod in CrashLoopBackOff, in short."),
+	}
+	req := &backend.Request{Turns: turns, MaxTokens: 48}
+	cold := mustGenerate(t, e, req)
+	t.Logf("%q", cold.Part.Text)
+	warm := mustGenerate(t, e, req)
+	if !slices.Equal(cold.Part.Tokens, warm.Part.Tokens) {
+		t.Errorf("cold %v, warm %v", cold.Part.Tokens, warm.Part.Tokens)
+	}
+	// In a batch of forks, in chunks of 7 tokens, on a small pool, with one thread.
+	other := openReal(t, smol, Config{Pages: 24, MaxBatchTokens: 7}, model.Options{Threads: 1})
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			q := *req
+			if i%2 == 1 {
+				q.Turns = append(slices.Clone(turns[:1]), user("Say something else, number "+string(rune('0'+i))))
+			}
+			r, err := other.Generate(context.Background(), &q, nil)
+			if err != nil {
+				t.Error(err)
+			} else if i%2 == 0 && !slices.Equal(r.Part.Tokens, cold.Part.Tokens) {
+				t.Errorf("alone %v, in a batch %v", cold.Part.Tokens, r.Part.Tokens)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%+v", other.Stats())
+}
+
+func TestRealModelScores(t *testing.T) {
+	e := openReal(t, smol, Config{Pages: 128}, model.Options{})
+	turns := []backend.Turn{user("Hello! How are you today?")}
+	for _, prefix := range []string{"", " "} {
+		ts := turns
+		if prefix != "" {
+			ts = append(slices.Clone(turns), backend.Turn{Role: backend.Assistant, Open: true, Parts: []backend.Part{{Text: prefix}}})
+		}
+		r := mustScore(t, e, &backend.ScoreRequest{Turns: ts, Options: []string{"Sure", "Never", "@~Q}"}})
+		best := slices.MaxFunc(r.Options, func(a, b backend.OptionScore) int {
+			if a.Sum < b.Sum {
+				return -1
+			}
+			return 1
+		})
+		if best.Part.Text == "@~Q}" {
+			t.Errorf("after %q: %+v", prefix, r.Options)
+		}
+		again := mustScore(t, e, &backend.ScoreRequest{Turns: ts, Options: []string{"Sure", "Never", "@~Q}"}})
+		for i := range r.Options {
+			if r.Options[i].Sum != again.Options[i].Sum {
+				t.Errorf("option %d: cold %v, warm %v", i, r.Options[i].Sum, again.Options[i].Sum)
+			}
+		}
+	}
+}
