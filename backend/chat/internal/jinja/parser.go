@@ -1,0 +1,712 @@
+package jinja
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// Template is a parsed template. It is immutable and safe for concurrent use.
+type Template struct{ body []stmt }
+
+const (
+	maxSource = 4 << 20 // bytes of a template
+	maxDepth  = 150     // of nested blocks and expressions
+	maxChain  = 500     // operators in a row
+)
+
+// parser is a recursive descent over the tokens. Errors are panics of *Error, caught
+// in Parse; depth bounds the recursion.
+type parser struct {
+	tokens []token
+	at     int
+	depth  int
+	loops  int // loops around, for break and continue
+}
+
+// Parse reads a template.
+func Parse(src string) (t *Template, err error) {
+	if len(src) > maxSource {
+		return nil, limitf("%d bytes long, at most %d are read", len(src), maxSource)
+	}
+	tokens, err := lex(src)
+	if err != nil {
+		return nil, err
+	}
+	p := &parser{tokens: tokens}
+	defer func() {
+		if e, ok := recover().(*Error); ok {
+			t, err = nil, e
+		}
+	}()
+	body := p.block()
+	if p.peek().kind != tEOF {
+		p.fail("unexpected %s", p.peek2())
+	}
+	return &Template{body}, nil
+}
+
+func (p *parser) fail(format string, args ...any) {
+	panic(&Error{p.peek().line, fmt.Errorf(format, args...)})
+}
+
+// deeper counts a level of nesting; call the result when leaving it.
+func (p *parser) deeper() func() {
+	if p.depth++; p.depth > maxDepth {
+		panic(&Error{p.peek().line, limitf("nested more than %d deep", maxDepth)})
+	}
+	return func() { p.depth-- }
+}
+
+// chain bounds the length of a chain of operators, which is a tree as deep as long.
+func (p *parser) chain(n int) {
+	if n > maxChain {
+		panic(&Error{p.peek().line, limitf("more than %d operators in a row", maxChain)})
+	}
+}
+
+func (p *parser) peek() token { return p.tokens[p.at] }
+
+// peek2 is the token after an opening one, for messages about blocks.
+func (p *parser) peek2() token {
+	if p.peek().kind == tOpen && p.at+1 < len(p.tokens) {
+		return p.tokens[p.at+1]
+	}
+	return p.peek()
+}
+
+func (p *parser) next() token {
+	t := p.tokens[p.at]
+	if t.kind != tEOF {
+		p.at++
+	}
+	return t
+}
+
+func (p *parser) isOp(op string) bool { return p.peek().kind == tOperator && p.peek().text == op }
+
+func (p *parser) skipOp(op string) bool {
+	if p.isOp(op) {
+		p.at++
+		return true
+	}
+	return false
+}
+
+func (p *parser) needOp(op string) {
+	if !p.skipOp(op) {
+		p.fail("expected %q, found %s", op, p.peek())
+	}
+}
+
+func (p *parser) isName(names ...string) bool {
+	return p.peek().kind == tName && slices.Contains(names, p.peek().text)
+}
+
+func (p *parser) skipName(name string) bool {
+	if p.isName(name) {
+		p.at++
+		return true
+	}
+	return false
+}
+
+func (p *parser) name() string {
+	if p.peek().kind != tName {
+		p.fail("expected a name, found %s", p.peek())
+	}
+	return p.next().text
+}
+
+func (p *parser) close() {
+	if p.peek().kind != tClose {
+		p.fail("expected the end of the tag, found %s", p.peek())
+	}
+	p.at++
+}
+
+// atBlock tells whether the next tag is {% name ... with one of the names.
+func (p *parser) atBlock(names ...string) bool {
+	return p.peek().kind == tOpen && p.peek().text == "{%" && slices.Contains(names, p.peek2().text) && p.peek2().kind == tName
+}
+
+// end reads {% name %}.
+func (p *parser) end(name, opened string, line int) {
+	if !p.atBlock(name) {
+		p.fail("%q of line %d needs %q, found %s", opened, line, name, p.peek2())
+	}
+	p.at += 2
+	p.close()
+}
+
+// block reads statements up to a tag with one of the given names, or one that does
+// not begin a statement.
+func (p *parser) block(until ...string) (out []stmt) {
+	defer p.deeper()()
+	for {
+		t := p.peek()
+		switch {
+		case t.kind == tEOF:
+			return out
+		case t.kind == tData:
+			p.at++
+			out = append(out, &textStmt{t.text})
+		case t.text == "{{":
+			p.at++
+			out = append(out, &printStmt{t.line, p.tuple(true)})
+			p.close()
+		case p.atBlock(until...):
+			return out
+		default:
+			s := p.statement()
+			if s == nil {
+				return out
+			}
+			out = append(out, s)
+		}
+	}
+}
+
+// statement reads one block; nil if the tag does not begin one.
+func (p *parser) statement() stmt {
+	start := p.at
+	p.at++ // {%
+	line := p.peek().line
+	if p.peek().kind != tName {
+		p.fail("expected a statement, found %s", p.peek())
+	}
+	switch name := p.next().text; name {
+	case "if":
+		return p.ifStmt(line)
+	case "for":
+		return p.forStmt(line)
+	case "set":
+		return p.setStmt(line)
+	case "macro":
+		return p.macroStmt(line)
+	case "with":
+		return p.withStmt(line)
+	case "filter":
+		f := &filterStmt{line: line, pipe: p.filters(&captured{})}
+		p.close()
+		f.body = p.block("endfilter")
+		p.end("endfilter", "filter", line)
+		return f
+	case "generation": // marks what the model wrote, for training; prints its body
+		p.close()
+		body := p.block("endgeneration")
+		p.end("endgeneration", "generation", line)
+		return &groupStmt{body}
+	case "do":
+		s := &doStmt{line, p.tuple(true)}
+		p.close()
+		return s
+	case "break", "continue":
+		if p.loops == 0 {
+			p.fail("%q outside a loop", name)
+		}
+		p.close()
+		if name == "break" {
+			return &jumpStmt{errBreak}
+		}
+		return &jumpStmt{errContinue}
+	case "include", "import", "from", "extends", "block", "call", "autoescape", "trans":
+		p.at--
+		p.fail("%q is not supported in chat templates", name)
+	}
+	p.at = start
+	return nil
+}
+
+func (p *parser) ifStmt(line int) stmt {
+	s := &ifStmt{line: line}
+	for {
+		cond := p.tuple(true)
+		p.close()
+		s.arms = append(s.arms, arm{cond, p.block("elif", "else", "endif")})
+		if p.atBlock("elif") {
+			p.at += 2
+			continue
+		}
+		if p.atBlock("else") {
+			p.at += 2
+			p.close()
+			s.other = p.block("endif")
+		}
+		p.end("endif", "if", line)
+		return s
+	}
+}
+
+func (p *parser) forStmt(line int) stmt {
+	s := &forStmt{line: line, target: p.target()}
+	if !p.skipName("in") {
+		p.fail("expected \"in\", found %s", p.peek())
+	}
+	s.iter = p.tuple(false)
+	if p.skipName("if") {
+		s.cond = p.expr()
+	}
+	if p.isName("recursive") {
+		p.fail("recursive loops are not supported in chat templates")
+	}
+	p.close()
+	p.loops++
+	s.body = p.block("else", "endfor")
+	p.loops--
+	if p.atBlock("else") {
+		p.at += 2
+		p.close()
+		s.other = p.block("endfor")
+	}
+	p.end("endfor", "for", line)
+	return s
+}
+
+// target reads one or more names to assign to.
+func (p *parser) target() (names []string) {
+	paren := p.skipOp("(")
+	for {
+		n := p.name()
+		switch n {
+		case "true", "false", "none", "True", "False", "None", "loop":
+			p.fail("cannot assign to %q", n)
+		}
+		names = append(names, n)
+		if !p.skipOp(",") || p.isName("in") || p.isOp("=") {
+			break
+		}
+	}
+	if paren {
+		p.needOp(")")
+	}
+	return names
+}
+
+func (p *parser) setStmt(line int) stmt {
+	s := &setStmt{line: line, names: p.target()}
+	if len(s.names) == 1 && p.skipOp(".") {
+		s.attr = p.name()
+	}
+	if p.skipOp("=") {
+		s.value = p.tuple(true)
+		p.close()
+		return s
+	}
+	if len(s.names) != 1 {
+		p.fail("a block sets one name")
+	}
+	if p.isOp("|") {
+		s.value = p.filters(&captured{})
+	}
+	p.close()
+	s.block = true
+	s.body = p.block("endset")
+	p.end("endset", "set", line)
+	return s
+}
+
+func (p *parser) macroStmt(line int) stmt {
+	m := &macroStmt{line: line, name: p.name()}
+	p.needOp("(")
+	for !p.isOp(")") {
+		prm := param{name: p.name()}
+		if p.skipOp("=") {
+			prm.fallback = p.expr()
+		}
+		m.params = append(m.params, prm)
+		if !p.skipOp(",") {
+			break
+		}
+	}
+	p.needOp(")")
+	p.close()
+	loops := p.loops
+	p.loops = 0
+	m.body = p.block("endmacro")
+	p.loops = loops
+	p.end("endmacro", "macro", line)
+	return m
+}
+
+func (p *parser) withStmt(line int) stmt {
+	w := &withStmt{line: line}
+	for p.peek().kind == tName {
+		w.names = append(w.names, p.name())
+		p.needOp("=")
+		w.values = append(w.values, p.expr())
+		if !p.skipOp(",") {
+			break
+		}
+	}
+	p.close()
+	w.body = p.block("endwith")
+	p.end("endwith", "with", line)
+	return w
+}
+
+// tuple reads an expression, or several with commas, which make a tuple. Without
+// ternary "a if b" is not read, so that a loop may have a condition.
+func (p *parser) tuple(ternary bool) expr {
+	one := p.or
+	if ternary {
+		one = p.expr
+	}
+	line := p.peek().line
+	first := one()
+	if !p.isOp(",") {
+		return first
+	}
+	items := []expr{first}
+	for p.skipOp(",") {
+		if p.peek().kind == tClose || p.isOp(")") || p.isOp("=") {
+			break
+		}
+		items = append(items, one())
+	}
+	return &listExpr{line, items, true}
+}
+
+// expr reads an expression with "a if b else c".
+func (p *parser) expr() expr {
+	defer p.deeper()()
+	line := p.peek().line
+	e := p.or()
+	for n := 0; p.skipName("if"); n++ {
+		p.chain(n)
+		c := &ternary{line: line, cond: p.or(), yes: e}
+		if p.skipName("else") {
+			c.no = p.expr()
+		}
+		e = c
+	}
+	return e
+}
+
+func (p *parser) or() expr {
+	e := p.and()
+	for n := 0; p.isName("or"); n++ {
+		p.chain(n)
+		line := p.next().line
+		e = &logical{line, e, p.and(), true}
+	}
+	return e
+}
+
+func (p *parser) and() expr {
+	e := p.not()
+	for n := 0; p.isName("and"); n++ {
+		p.chain(n)
+		line := p.next().line
+		e = &logical{line, e, p.not(), false}
+	}
+	return e
+}
+
+func (p *parser) not() expr {
+	if p.isName("not") {
+		defer p.deeper()()
+		line := p.next().line
+		return &notExpr{line, p.not()}
+	}
+	return p.compare()
+}
+
+func (p *parser) compare() expr {
+	line := p.peek().line
+	c := &compareExpr{line: line, first: p.sum()}
+	for {
+		op := ""
+		switch t := p.peek(); {
+		case t.kind == tOperator && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, t.text):
+			op = t.text
+			p.at++
+		case p.isName("in"):
+			op = "in"
+			p.at++
+		case p.isName("not") && p.tokens[p.at+1].kind == tName && p.tokens[p.at+1].text == "in":
+			op = "not in"
+			p.at += 2
+		}
+		if op == "" {
+			break
+		}
+		c.ops = append(c.ops, op)
+		c.rest = append(c.rest, p.sum())
+	}
+	if len(c.ops) == 0 {
+		return c.first
+	}
+	return c
+}
+
+// binary reads a chain of operators of one precedence, from left to right.
+func (p *parser) binary(inner func() expr, ops ...string) expr {
+	e := inner()
+	for n := 0; p.peek().kind == tOperator && slices.Contains(ops, p.peek().text); n++ {
+		p.chain(n)
+		t := p.next()
+		e = &binaryExpr{t.line, t.text, e, inner()}
+	}
+	return e
+}
+
+func (p *parser) sum() expr {
+	return p.binary(p.join, "+", "-")
+}
+
+func (p *parser) join() expr {
+	line := p.peek().line
+	first := p.product()
+	if !p.isOp("~") {
+		return first
+	}
+	j := &joinExpr{line, []expr{first}}
+	for p.skipOp("~") {
+		j.parts = append(j.parts, p.product())
+	}
+	return j
+}
+
+func (p *parser) product() expr {
+	return p.binary(p.power, "*", "/", "//", "%")
+}
+
+func (p *parser) power() expr {
+	return p.binary(func() expr { return p.unary(true) }, "**")
+}
+
+func (p *parser) unary(withFilters bool) expr {
+	defer p.deeper()()
+	var e expr
+	if p.isOp("-") || p.isOp("+") {
+		t := p.next()
+		e = &signExpr{t.line, t.text == "-", p.unary(false)}
+	} else {
+		e = p.primary()
+	}
+	e = p.postfix(e)
+	if withFilters {
+		e = p.filtersAndTests(e)
+	}
+	return e
+}
+
+func (p *parser) primary() expr {
+	t := p.next()
+	switch t.kind {
+	case tName:
+		switch t.text {
+		case "true", "True":
+			return &literal{true}
+		case "false", "False":
+			return &literal{false}
+		case "none", "None":
+			return &literal{nil}
+		case "and", "or", "not", "in", "is", "if", "else":
+			p.at--
+			p.fail("unexpected %s", t)
+		}
+		return &nameExpr{t.line, t.text}
+	case tString:
+		s := []byte(t.text)
+		for p.peek().kind == tString {
+			s = append(s, p.next().text...)
+		}
+		return &literal{Text{S: string(s)}}
+	case tInt:
+		if n, err := strconv.ParseInt(t.text, 10, 64); err == nil {
+			return &literal{n}
+		}
+		return &literal{BigInt(t.text)}
+	case tFloat:
+		f, _ := strconv.ParseFloat(t.text, 64) // infinite when too large
+		return &literal{f}
+	case tOperator:
+		switch t.text {
+		case "(":
+			if p.skipOp(")") {
+				return &listExpr{t.line, nil, true}
+			}
+			defer p.deeper()()
+			e := p.tuple(true)
+			p.needOp(")")
+			return e
+		case "[":
+			return &listExpr{t.line, p.items("]"), false}
+		case "{":
+			return p.dict(t.line)
+		}
+	}
+	p.at--
+	if t.kind == tEOF {
+		p.at = len(p.tokens) - 1
+	}
+	p.fail("unexpected %s", t)
+	return nil
+}
+
+// items reads expressions up to the closing bracket.
+func (p *parser) items(end string) (out []expr) {
+	for !p.isOp(end) {
+		out = append(out, p.expr())
+		if !p.skipOp(",") {
+			break
+		}
+	}
+	p.needOp(end)
+	return out
+}
+
+func (p *parser) dict(line int) expr {
+	d := &dictExpr{line: line}
+	for !p.isOp("}") {
+		d.keys = append(d.keys, p.expr())
+		p.needOp(":")
+		d.vals = append(d.vals, p.expr())
+		if !p.skipOp(",") {
+			break
+		}
+	}
+	p.needOp("}")
+	return d
+}
+
+// postfix reads attributes, subscripts and calls.
+func (p *parser) postfix(e expr) expr {
+	for n := 0; ; n++ {
+		p.chain(n)
+		line := p.peek().line
+		switch {
+		case p.skipOp("."):
+			if p.peek().kind == tInt {
+				i, _ := strconv.ParseInt(p.next().text, 10, 64)
+				e = &indexExpr{line, e, &literal{i}}
+				continue
+			}
+			e = &attrExpr{line, e, p.name()}
+		case p.skipOp("["):
+			e = p.subscript(line, e)
+		case p.isOp("("):
+			e = &callExpr{line, e, p.args()}
+		default:
+			return e
+		}
+	}
+}
+
+func (p *parser) subscript(line int, e expr) expr {
+	var parts [3]expr
+	n, slice := 0, false
+	for !p.isOp("]") {
+		if p.skipOp(":") {
+			slice = true
+			if n++; n > 2 {
+				p.fail("too many colons in a slice")
+			}
+			continue
+		}
+		if parts[n] != nil {
+			p.fail("expected \"]\", found %s", p.peek())
+		}
+		parts[n] = p.expr()
+	}
+	p.needOp("]")
+	if slice {
+		return &sliceExpr{line, e, parts}
+	}
+	if parts[0] == nil {
+		p.fail("an index is missing")
+	}
+	return &indexExpr{line, e, parts[0]}
+}
+
+// args reads call arguments with their parentheses.
+func (p *parser) args() (a arguments) {
+	p.needOp("(")
+	for !p.isOp(")") {
+		if p.isOp("*") || p.isOp("**") {
+			p.fail("spreading arguments with %q is not supported", p.peek().text)
+		}
+		if p.peek().kind == tName && p.tokens[p.at+1].kind == tOperator && p.tokens[p.at+1].text == "=" {
+			a.names = append(a.names, p.next().text)
+			p.at++
+			a.named = append(a.named, p.expr())
+		} else {
+			if len(a.names) > 0 {
+				p.fail("an argument without name follows one with a name")
+			}
+			a.args = append(a.args, p.expr())
+		}
+		if !p.skipOp(",") {
+			break
+		}
+	}
+	p.needOp(")")
+	return a
+}
+
+// filters reads |filter|filter applied to e; the first bar may be missing, as in
+// {% filter name %}.
+func (p *parser) filters(e expr) expr {
+	p.skipOp("|")
+	for n := 0; ; n++ {
+		p.chain(n)
+		e = p.filter(e)
+		if !p.skipOp("|") {
+			return e
+		}
+	}
+}
+
+func (p *parser) filter(e expr) expr {
+	line := p.peek().line
+	name := p.name()
+	f, ok := filters[name]
+	if !ok {
+		p.at--
+		p.fail("there is no filter %q", name)
+	}
+	x := &filterExpr{line: line, name: name, f: f, in: e}
+	if p.isOp("(") {
+		x.args = p.args()
+	}
+	return x
+}
+
+// filtersAndTests reads |filter, is test and calls after e.
+func (p *parser) filtersAndTests(e expr) expr {
+	for n := 0; ; n++ {
+		p.chain(n)
+		switch {
+		case p.skipOp("|"):
+			e = p.filter(e)
+		case p.isName("is"):
+			e = p.test(e)
+		case p.isOp("("):
+			e = &callExpr{p.peek().line, e, p.args()}
+		default:
+			return e
+		}
+	}
+}
+
+func (p *parser) test(e expr) expr {
+	line := p.next().line // is
+	not := p.skipName("not")
+	name := p.name()
+	f, ok := tests[name]
+	if !ok {
+		p.at--
+		p.fail("there is no test %q", name)
+	}
+	x := &testExpr{line: line, name: name, f: f, in: e, not: not}
+	switch next := p.peek(); {
+	case p.isOp("("):
+		x.args = p.args()
+	case f.args > 0 && (next.kind == tString || next.kind == tInt || next.kind == tFloat || p.isOp("[") || p.isOp("{") ||
+		next.kind == tName && !p.isName("else", "or", "and", "is", "if", "not")):
+		x.args.args = []expr{p.postfix(p.primary())}
+	}
+	return x
+}
