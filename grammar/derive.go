@@ -128,9 +128,12 @@ func (p *pool) derive(id nodeID, b byte) nodeID {
 }
 
 // searchSteps bounds one search for a text of an intersection while a grammar
-// runs. When it is not enough the state is taken to be alive: the worst that
+// runs (and compileSearchSteps while it is compiled). When it is not enough the state is taken to be alive: the worst that
 // follows is a dead end, never a wrong text.
-const searchSteps = 50_000
+const (
+	searchSteps        = 50_000
+	compileSearchSteps = 400_000
+)
 
 // nonEmpty reports whether some text matches. Expressions without And and Not
 // answer at once; for others the states are searched breadth first.
@@ -149,6 +152,9 @@ func (p *pool) nonEmpty(id nodeID) bool {
 	seen := map[nodeID]bool{id: true}
 	found := int32(-1)
 	budget := searchSteps
+	if !p.running {
+		budget = compileSearchSteps
+	}
 search:
 	for i := 0; i < len(queue); i++ {
 		cur := queue[i].id

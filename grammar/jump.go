@@ -6,16 +6,31 @@ import "bytes"
 // encoded.
 const maxTail = 4
 
-// plan is the tokens that must come next, chosen so that they are what the
-// tokenizer makes of the text whatever follows it.
+// tailTokens is the last tokens before a state, newest last, -1 where there
+// are fewer.
+type tailTokens [maxTail]int32
+
+var noTail = tailTokens{-1, -1, -1, -1}
+
+func (t tailTokens) with(token int32) tailTokens {
+	copy(t[:], t[1:])
+	t[maxTail-1] = token
+	return t
+}
+
+// plan is the tokens that must come next: those of the forced text that the
+// tokenizer makes whatever follows.
 //
-// Let F be the forced text. The canonical encoding of F is taken together with
-// the last tokens before it, where the tokenizer keeps the boundary between
-// them. Of its tokens those are kept that end before any position q of F at
-// which a longer token could begin: one that starts with F[q:] and goes on
-// past the end of F in a way that the grammar allows. What is left over is for
-// the model to write.
-func (m *machine) plan(p *place, tail [maxTail]int32) []int32 {
+// Let F be the forced text. In the encoding of a whole text F·R some token
+// begins at a place q of F and is the first that reaches the end of F or goes
+// past it. No merge crosses q, so the tokens before q are those of F[:q]. The
+// possible q are the end of F and the places where a token of the vocabulary
+// begins that spells F[q:] and goes on with a byte that the grammar allows.
+// The plan is what the encodings of F[:q] for all these q have in common.
+//
+// F is encoded behind the last tokens before it, as far as the tokenizer keeps
+// the boundary between them.
+func (m *machine) plan(p *place, tail tailTokens) []int32 {
 	v := m.vocab
 	if v.encode == nil {
 		return nil
@@ -25,28 +40,48 @@ func (m *machine) plan(p *place, tail [maxTail]int32) []int32 {
 		return nil
 	}
 	ids := m.encodeAfter(forced, tail)
-	if len(ids) == 0 {
-		return nil
+	for _, q := range m.crossings(p, forced) {
+		if len(ids) == 0 {
+			break
+		}
+		end, n := 0, 0
+		for n < len(ids) && end+len(v.tokens[ids[n]]) <= q {
+			end += len(v.tokens[ids[n]])
+			n++
+		}
+		ids = ids[:n:n]
+		if end == q {
+			// The boundary is one of F's own: the tokens before it stay.
+			continue
+		}
+		ids = commonPrefix(ids, m.encodeAfter(forced[:q], tail))
 	}
-	safe := m.safeEnd(p, forced)
-	n, end := 0, 0
-	for n < len(ids) && end+len(v.tokens[ids[n]]) <= safe {
-		end += len(v.tokens[ids[n]])
+	return ids
+}
+
+func commonPrefix(a, b []int32) []int32 {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
 	}
-	return m.checked(p, forced, ids[:n:n])
+	return a[:n:n]
 }
 
 // encodeAfter is the tokens of text behind the given tokens; nil when the
 // tokenizer's answer does not spell the text.
-func (m *machine) encodeAfter(text []byte, tail [maxTail]int32) []int32 {
+func (m *machine) encodeAfter(text []byte, tail tailTokens) []int32 {
 	v := m.vocab
+	if len(text) == 0 {
+		return nil
+	}
+	var full []byte
+next:
 	for k := maxTail; k >= 0; k-- {
 		before := tail[maxTail-k:]
 		if k > 0 && before[0] < 0 {
 			continue
 		}
-		var full []byte
+		full = full[:0]
 		for _, t := range before {
 			full = append(full, v.tokens[t]...)
 		}
@@ -55,12 +90,10 @@ func (m *machine) encodeAfter(text []byte, tail [maxTail]int32) []int32 {
 		if len(ids) < k {
 			continue
 		}
-		same := true
 		for i, t := range before {
-			same = same && ids[i] == t
-		}
-		if !same {
-			continue
+			if ids[i] != t {
+				continue next
+			}
 		}
 		if rest := ids[k:]; v.spells(rest, text) {
 			return rest
@@ -80,36 +113,37 @@ func (v *Vocab) spells(ids []int32, text []byte) bool {
 	return len(text) == 0
 }
 
-// safeEnd is the first position of forced at which a token may begin that runs
-// past its end.
-func (m *machine) safeEnd(p *place, forced []byte) int {
-	// The end of the text is a boundary that stays.
+// crossings is the places of forced text, last first, at which a token may
+// begin that runs past its end.
+func (m *machine) crossings(p *place, forced []byte) []int {
 	q := p
 	for _, b := range forced {
 		q = m.step(q, b)
 	}
 	if len(q.configs) == 0 {
-		return len(forced)
+		return nil
 	}
 	first := m.firstBytes(q)
-	for at := max(0, len(forced)-m.vocab.maxLen+1); at < len(forced); at++ {
-		n := m.vocab.find(forced[at:])
+	v := m.vocab
+	var out []int
+	for at := len(forced) - 1; at >= max(0, len(forced)-v.maxLen+1); at-- {
+		n := v.find(forced[at:])
 		if n < 0 {
 			continue
 		}
-		for i := n + 1; i < int(m.vocab.nodeEnd[n]); i = int(m.vocab.nodeEnd[i]) {
-			if b := m.vocab.nodeByte[i]; first[b>>6]&(1<<(b&63)) != 0 {
-				return at
+		for i := n + 1; i < int(v.nodeEnd[n]); i = int(v.nodeEnd[i]) {
+			if b := v.nodeByte[i]; first[b>>6]&(1<<(b&63)) != 0 {
+				out = append(out, at)
+				break
 			}
 		}
 	}
-	return len(forced)
+	return out
 }
 
 // find is the trie node of text, -1 when no token begins with it.
 func (v *Vocab) find(text []byte) int {
-	i, end := 0, len(v.nodeByte)
-	at := -1
+	i, end, at := 0, len(v.nodeByte), -1
 	for _, b := range text {
 		for i < end && v.nodeByte[i] < b {
 			i = int(v.nodeEnd[i])
@@ -121,54 +155,4 @@ func (v *Vocab) find(text []byte) int {
 		i++
 	}
 	return at
-}
-
-// checked cuts a plan before the first token that another continuation of the
-// text would tokenise differently; a sample of continuations is tried.
-func (m *machine) checked(p *place, forced []byte, ids []int32) []int32 {
-	if len(ids) == 0 {
-		return nil
-	}
-	v := m.vocab
-	q := p
-	for _, b := range forced {
-		q = m.step(q, b)
-	}
-	first := m.firstBytes(q)
-	tried := 0
-	for b := range 256 {
-		if first[b>>6]&(1<<(b&63)) == 0 {
-			continue
-		}
-		if tried++; tried > 12 {
-			break
-		}
-		text := append(append(make([]byte, 0, len(forced)+1), forced...), byte(b))
-		if b >= 0x80 {
-			continue
-		}
-		got := v.encode(text)
-		if !v.spells(got, text) {
-			continue
-		}
-		alone := v.encode(forced)
-		if len(alone) < len(ids) || !equalPrefix(alone, ids) {
-			break // the tokens before matter; the sample says nothing
-		}
-		n := 0
-		for n < len(ids) && n < len(got) && got[n] == ids[n] {
-			n++
-		}
-		ids = ids[:n]
-	}
-	return ids
-}
-
-func equalPrefix(long, short []int32) bool {
-	for i, x := range short {
-		if long[i] != x {
-			return false
-		}
-	}
-	return true
 }

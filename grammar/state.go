@@ -13,7 +13,7 @@ type State struct {
 	g    *Grammar
 	at   *place
 	plan []int32 // tokens that must come next
-	tail [maxTail]int32
+	tail tailTokens
 	past *history
 }
 
@@ -24,15 +24,27 @@ type history struct {
 	text  []byte
 }
 
-var noTail = [maxTail]int32{-1, -1, -1, -1}
-
 // Start is the state before the first byte.
 func (g *Grammar) Start() State {
 	return g.enter(g.m.begin, noTail, nil)
 }
 
+// StartAfter is Start behind a prompt that ends with the given tokens: forced
+// text is encoded as the tokenizer encodes it behind them.
+func (g *Grammar) StartAfter(prompt []int32) State {
+	tail := noTail
+	for _, t := range prompt[max(0, len(prompt)-maxTail):] {
+		if len(g.vocab.Token(t)) == 0 {
+			tail = noTail // text before a control token has no bearing
+			continue
+		}
+		tail = tail.with(t)
+	}
+	return g.enter(g.m.begin, tail, nil)
+}
+
 // enter is the state at a place that no plan led to.
-func (g *Grammar) enter(p *place, tail [maxTail]int32, past *history) State {
+func (g *Grammar) enter(p *place, tail tailTokens, past *history) State {
 	s := State{g: g, at: p, tail: tail, past: past}
 	if g.vocab.encode != nil {
 		g.m.mu.Lock()
@@ -90,9 +102,7 @@ func (s State) Accept(token int32) (State, error) {
 	if p == nil {
 		return s, fmt.Errorf("token %d (%q) at its byte %d: %w", token, v.tokens[token], n, ErrRejected)
 	}
-	tail := s.tail
-	copy(tail[:], tail[1:])
-	tail[maxTail-1] = token
+	tail := s.tail.with(token)
 	past := &history{prev: s.past, token: token}
 	if len(s.plan) > 1 {
 		return State{g: s.g, at: p, plan: s.plan[1:], tail: tail, past: past}, nil
