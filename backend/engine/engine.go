@@ -204,8 +204,9 @@ func (e *Engine) newScheduler() *scheduler {
 // template ends an assistant's turn with.
 func endTokens(tok Tokenizer, tmpl Template) []backend.Token {
 	end := slices.Clone(tok.EndTokens())
-	if _, close, err := tmpl.Turn(nil, backend.Assistant); err == nil {
-		for _, id := range tok.EncodePieces(close) {
+	asked := []backend.Turn{{Role: backend.User, Parts: []backend.Part{{Text: "question"}}}}
+	if a, err := tmpl.Turn(asked, backend.Assistant); err == nil {
+		for _, id := range tok.EncodePieces(a.Close) {
 			if tok.IsControl(id) {
 				end = append(end, id)
 				break

@@ -227,9 +227,11 @@ func (fakeTokenizer) AddSpacePrefix() bool            { return false }
 // chatML is the template of the fake model.
 type chatML struct{}
 
-func (chatML) Turn(_ []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error) {
-	return []tokenizer.Piece{{Text: "<|im_start|>" + string(role) + "\n", Special: true}},
-		[]tokenizer.Piece{{Text: "<|im_end|>\n", Special: true}}, nil
+func (chatML) Turn(_ []backend.Turn, role backend.Role) (Around, error) {
+	return Around{
+		Open:  []tokenizer.Piece{{Text: "<|im_start|>" + string(role) + "\n", Special: true}},
+		Close: []tokenizer.Piece{{Text: "<|im_end|>\n", Special: true}},
+	}, nil
 }
 
 func newFake(tb testing.TB, change func(*Config, *fakeModel)) *Engine {

@@ -105,6 +105,15 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 	if r.IntN(4) == 0 {
 		c.gen.Logprobs = true
 	}
+	switch r.IntN(8) {
+	case 0:
+		c.gen.Constraint.JSONSchema = []byte(verdictSchema)
+	case 1:
+		c.gen.Constraint.Regex = "(the high|low)? (in[a-z]{0,20}|is)"
+	case 2:
+		c.gen.Constraint.Choices = []string{"high", "higher", "the low"}
+	}
+	c.gen.NoJump = r.IntN(3) == 0
 	if r.IntN(6) == 0 {
 		c.abort = 1 + r.IntN(10)
 	}
@@ -143,7 +152,13 @@ func randomSchedule(t *testing.T, r *rand.Rand) {
 	wg.Wait()
 	for i, c := range calls {
 		alone := newFake(t, func(c *Config, m *fakeModel) { m.context = e.context })
-		want := (&call{gen: c.gen, score: c.score}).run(context.Background(), alone)
+		oracle := &call{score: c.score}
+		if c.gen != nil { // without jump-forward: that must make no difference
+			req := *c.gen
+			req.NoJump = true
+			oracle.gen = &req
+		}
+		want := oracle.run(context.Background(), alone)
 		compareOutcome(t, fmt.Sprintf("call %d", i), c, got[i], want)
 	}
 	preempted.Add(e.Stats().Preempted)
@@ -173,7 +188,9 @@ func compareOutcome(t *testing.T, name string, c *call, got, want outcome) {
 		return
 	}
 	g, w := *got.gen, *want.gen
-	if u := g.Usage; u.PromptTokens != w.Usage.PromptTokens || u.CachedTokens >= u.PromptTokens || u.CachedTokens+u.ComputedTokens < u.PromptTokens || u.Without != w.Usage.Without {
+	u := g.Usage
+	if u.PromptTokens != w.Usage.PromptTokens || u.CachedTokens > u.PromptTokens || u.CachedTokens == u.PromptTokens && u.ForcedTokens == 0 || u.Without != w.Usage.Without ||
+		u.CachedTokens+u.ComputedTokens < u.PromptTokens && len(u.Passes) > 0 || u.SampledTokens+u.ForcedTokens != w.Usage.SampledTokens {
 		t.Errorf("%s: usage %+v, alone %+v", name, u, w.Usage)
 	}
 	g.Usage, w.Usage = backend.Usage{}, backend.Usage{}

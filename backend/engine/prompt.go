@@ -113,25 +113,29 @@ func (c *compiler) compile(turns []backend.Turn, generate bool) (*prompt, error)
 	var last []tokenizer.Piece // what closes the last turn
 	for i := n; i < len(turns); i++ {
 		t := turns[i]
-		open, close, err := c.around(turns[:i], t.Role)
+		a, err := c.around(turns[:i], t.Role)
 		if err != nil {
 			return nil, err
 		}
 		if t.Open {
-			close = nil
+			if a.Held {
+				return nil, fmt.Errorf("%w: the chat template prints a %s turn only when it is complete: close the turn", backend.ErrInvalid, t.Role)
+			}
+			a.Close = nil
 		}
-		at = c.remember(keys[i+1], at, open, t, close)
+		at = c.remember(keys[i+1], at, a, t)
 	}
 	if len(turns) > 0 && (turns[len(turns)-1].Open || turns[len(turns)-1].Role == backend.Raw) {
 		t := turns[len(turns)-1]
 		if generate {
-			var err error
-			if _, last, err = c.around(turns[:len(turns)-1], t.Role); err != nil {
+			a, err := c.around(turns[:len(turns)-1], t.Role)
+			if err != nil {
 				return nil, err
 			}
+			last = a.Close
 		}
 	} else if generate {
-		open, close, err := c.around(turns, backend.Assistant)
+		a, err := c.around(turns, backend.Assistant)
 		if err != nil {
 			return nil, err
 		}
@@ -140,9 +144,9 @@ func (c *compiler) compile(turns []backend.Turn, generate bool) (*prompt, error)
 		if e := c.lookup(key); e != nil {
 			at = e
 		} else {
-			at = c.remember(key, at, open, header, nil)
+			at = c.remember(key, at, Around{Open: a.Open}, header)
 		}
-		last = close
+		last = a.Close
 	}
 	p := &prompt{close: last}
 	if at != nil {
@@ -167,35 +171,42 @@ func (c *compiler) compile(turns []backend.Turn, generate bool) (*prompt, error)
 	return p, nil
 }
 
-func (c *compiler) around(history []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error) {
+func (c *compiler) around(history []backend.Turn, role backend.Role) (Around, error) {
 	if role == backend.Raw {
-		return nil, nil, nil
+		return Around{}, nil
 	}
-	open, close, err = c.tmpl.Turn(history, role)
+	a, err := c.tmpl.Turn(history, role)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: chat template: turn %d (%s): %w", backend.ErrInvalid, len(history), role, err)
+		return a, fmt.Errorf("%w: turn %d (%s): %w", backend.ErrInvalid, len(history), role, err)
 	}
-	return open, close, nil
+	return a, nil
 }
 
 // build makes the entry of a turn after parent.
-func (c *compiler) build(parent *memoEntry, open []tokenizer.Piece, t backend.Turn, close []tokenizer.Piece) *memoEntry {
+func (c *compiler) build(parent *memoEntry, a Around, t backend.Turn) *memoEntry {
 	e := &memoEntry{parent: parent}
 	if parent != nil {
 		e.total = parent.total
 	}
 	empty := e.total == 0
-	run := slices.Clone(open)
+	if a.Held {
+		t.Parts = nil
+	}
+	run := slices.Clone(a.Open)
 	flush := func() {
 		e.tail = tail{pieces: run, middle: e.total+len(e.ids) > 0}
 		ids := c.encode(run, e.tail.middle)
 		e.tail.ids = len(ids)
-		if bos, ok := c.tok.BOS(); ok && empty && c.tok.AddBOS() && len(ids) > 0 {
-			if ids[0] != bos {
+		if bos, ok := c.tok.BOS(); ok && len(ids) > 0 {
+			switch {
+			case empty && c.tok.AddBOS() && ids[0] != bos:
 				e.ids = append(e.ids, bos)
+			case !empty && ids[0] == bos: // the template's, after raw text
+				ids = ids[1:]
+				e.tail.ids--
 			}
-			empty = false
 		}
+		empty = empty && len(ids) == 0
 		e.ids = append(e.ids, ids...)
 		run = nil
 	}
@@ -211,7 +222,7 @@ func (c *compiler) build(parent *memoEntry, open []tokenizer.Piece, t backend.Tu
 			run = append(run, tokenizer.Piece{Text: p.Text})
 		}
 	}
-	run = append(run, close...)
+	run = append(run, a.Close...)
 	flush()
 	e.total += len(e.ids)
 	return e
@@ -305,8 +316,8 @@ func (c *compiler) lookup(key memoKey) *memoEntry {
 }
 
 // remember builds the entry of a turn and keeps it under key.
-func (c *compiler) remember(key memoKey, parent *memoEntry, open []tokenizer.Piece, t backend.Turn, close []tokenizer.Piece) *memoEntry {
-	e := c.build(parent, open, t, close)
+func (c *compiler) remember(key memoKey, parent *memoEntry, a Around, t backend.Turn) *memoEntry {
+	e := c.build(parent, a, t)
 	e.key = key
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/chat"
 	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
@@ -67,12 +68,12 @@ func TestCompile(t *testing.T) {
 // bosTemplate writes BOS itself.
 type bosTemplate struct{ chatML }
 
-func (b bosTemplate) Turn(history []backend.Turn, role backend.Role) (open, close []tokenizer.Piece, err error) {
-	open, close, err = b.chatML.Turn(history, role)
-	if len(history) == 0 {
-		open = append([]tokenizer.Piece{{Text: "<bos>", Special: true}}, open...)
+func (b bosTemplate) Turn(history []backend.Turn, role backend.Role) (Around, error) {
+	a, err := b.chatML.Turn(history, role)
+	if len(messages(history)) == 0 {
+		a.Open = append([]tokenizer.Piece{{Text: "<bos>", Special: true}}, a.Open...)
 	}
-	return open, close, err
+	return a, err
 }
 
 func TestExactlyOneBOS(t *testing.T) {
@@ -80,7 +81,7 @@ func TestExactlyOneBOS(t *testing.T) {
 		for _, tmpl := range []Template{chatML{}, bosTemplate{}} {
 			e := newFake(t, func(c *Config, _ *fakeModel) { c.Tokenizer, c.Template = fakeTokenizer{addBOS}, tmpl })
 			for name, turns := range map[string][]backend.Turn{
-				"chat": {user("x")}, "none": nil, "raw": {raw("x")}, "raw bos": {raw("<bos>x")}, "empty raw": {raw("")}, "empty raw, chat": {raw(""), user("x")},
+				"chat": {user("x")}, "none": nil, "raw": {raw("x")}, "raw, chat": {raw("x"), user("y")}, "raw bos": {raw("<bos>x")}, "empty raw": {raw("")}, "empty raw, chat": {raw(""), user("x")},
 				"generated": {{Role: backend.Raw, Parts: []backend.Part{{Text: "x", Tokens: []backend.Token{'x'}, Model: "fake-1"}}}},
 			} {
 				ids, err := e.Tokenize(turns, true)
@@ -95,7 +96,7 @@ func TestExactlyOneBOS(t *testing.T) {
 				}
 				_, own := tmpl.(bosTemplate)
 				want := 0
-				if addBOS || own && (name == "chat" || name == "none") || name == "empty raw" {
+				if addBOS || own && (name == "chat" || name == "none" || name == "empty raw, chat") || name == "empty raw" {
 					want = 1
 				}
 				if n != want || n == 1 && ids[0] != bosToken {
@@ -155,5 +156,69 @@ func TestCompilerMemory(t *testing.T) {
 	}
 	if n := e.compiler.order.Len(); n != len(e.compiler.memo) || n == 0 {
 		t.Errorf("%d in order, %d by key", n, len(e.compiler.memo))
+	}
+}
+
+// ids of a prompt by a built-in chat template over the real chat package.
+func chatText(t *testing.T, builtin string, turns []backend.Turn) string {
+	t.Helper()
+	tmpl, err := chat.Builtin(builtin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCompiler(textTokenizer{}, ChatTemplate(tmpl), "f", 1<<20)
+	p, err := c.compile(turns, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, id := range p.ids {
+		b.WriteByte(byte(id))
+	}
+	return b.String()
+}
+
+// textTokenizer has bytes only, so that ids read as text.
+type textTokenizer struct{ fakeTokenizer }
+
+func (textTokenizer) EncodePieces(pieces []tokenizer.Piece) (ids []backend.Token) {
+	for _, p := range pieces {
+		for i := range len(p.Text) {
+			ids = append(ids, backend.Token(p.Text[i]))
+		}
+	}
+	return ids
+}
+
+func TestChatTemplates(t *testing.T) {
+	system := backend.Turn{Role: backend.System, Parts: []backend.Part{{Text: "Be brief."}}}
+	reply := backend.Turn{Role: backend.Assistant, Parts: []backend.Part{{Text: "Yes."}}}
+	for name, c := range map[string]struct {
+		builtin string
+		turns   []backend.Turn
+		want    string
+	}{
+		"chatml": {chat.ChatML, []backend.Turn{system, user("A?"), reply, user("B?")},
+			"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nA?<|im_end|>\n<|im_start|>assistant\nYes.<|im_end|>\n<|im_start|>user\nB?<|im_end|>\n<|im_start|>assistant\n"},
+		"gemma": {chat.Gemma, []backend.Turn{system, user("A?"), reply, user("B?")},
+			"<bos><start_of_turn>user\nBe brief.\n\nA?<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n"},
+		"two user turns": {chat.Gemma, []backend.Turn{user("A?"), user("B?")},
+			"<bos><start_of_turn>user\nA?<end_of_turn>\n<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n"},
+		"system, two user turns": {chat.Gemma, []backend.Turn{system, user("A?"), user("B?")},
+			"<bos><start_of_turn>user\nBe brief.\n\nA?<end_of_turn>\n<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n"},
+		"system alone": {chat.Gemma, []backend.Turn{system},
+			"<bos><start_of_turn>user\nBe brief.<end_of_turn>\n<start_of_turn>model\n"},
+		"a late system turn": {chat.Gemma, []backend.Turn{user("A?"), system, user("B?")},
+			"<bos><start_of_turn>user\nA?<end_of_turn>\n<start_of_turn>user\nBe brief.<end_of_turn>\n<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n"},
+		"reply first": {chat.Gemma, []backend.Turn{reply, user("B?")},
+			"<start_of_turn>model\nYes.<end_of_turn>\n<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n"},
+		"llama3": {chat.Llama3, []backend.Turn{system, user("A?"), user("B?")},
+			"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nA?<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nB?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := chatText(t, c.builtin, c.turns); got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
 	}
 }
