@@ -101,3 +101,20 @@ func (b *branch) unset(name string) {
 		b.own = slices.Delete(b.own, i, i+1)
 	}
 }
+
+// forget removes the variables that were first set after the branch had set
+// outer names: those of a body that is a scope of its own. A variable of the
+// parent's that got another value keeps it.
+func (b *branch) forget(outer int) {
+	kept := b.own[:outer]
+	for _, name := range b.own[outer:] {
+		if b.fork != nil {
+			if _, ok := b.fork.parent.vars[name]; ok {
+				kept = append(kept, name)
+				continue
+			}
+		}
+		delete(b.vars, name)
+	}
+	b.own = kept
+}

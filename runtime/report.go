@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
@@ -89,6 +90,7 @@ func (m *Machine) Report() *Report {
 			}
 		}
 	}
+	slices.Sort(r.Emulated)
 	return r
 }
 

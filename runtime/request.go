@@ -97,7 +97,8 @@ func (m *Machine) startSelect(b *branch, n *lang.Node) error {
 			options[i] = s
 		}
 	}
-	if err := checkOptions(options); err != nil {
+	closed := !b.prompt.continues()
+	if err := checkOptions(options, closed); err != nil {
 		return err
 	}
 	t := &task{Task: Task{ID: b.instance(n)}}
@@ -107,7 +108,7 @@ func (m *Machine) startSelect(b *branch, n *lang.Node) error {
 		Options: options,
 		// A turn of its own ends after the option; in an open turn and in raw
 		// text more may follow.
-		Closed: !b.prompt.continues(),
+		Closed: closed,
 		Salt:   m.opt.Salt,
 		Hints:  m.hints(b),
 	}
@@ -115,15 +116,16 @@ func (m *Machine) startSelect(b *branch, n *lang.Node) error {
 	return nil
 }
 
-// checkOptions refuses option lists of which no choice can be made.
-func checkOptions(options []string) error {
+// checkOptions refuses option lists of which no choice can be made. To say
+// nothing is a choice only where the turn ends with it.
+func checkOptions(options []string, closed bool) error {
 	if len(options) == 0 {
 		return errors.New("select from no options: give at least one")
 	}
 	seen := make(map[string]int, len(options))
 	for i, o := range options {
-		if o == "" {
-			return fmt.Errorf("option %d is empty: every context continues with nothing", i)
+		if o == "" && !closed {
+			return fmt.Errorf("option %d is empty, and here more text may follow: every context continues with nothing", i)
 		}
 		if j, dup := seen[o]; dup {
 			return fmt.Errorf("options %d and %d are both %q", j, i, o)

@@ -260,10 +260,7 @@ func (m *Machine) nextItem(b *branch, f *frame) error {
 	}
 	if f.round++; f.round == len(f.items) {
 		yields := f.yields
-		for _, name := range b.own[f.outer:] {
-			delete(b.vars, name)
-		}
-		b.own = b.own[:f.outer]
+		b.forget(f.outer)
 		b.stack = b.stack[:len(b.stack)-1]
 		b.set(n.Name, yields)
 		return nil
