@@ -86,13 +86,6 @@ func init() {
 		"select":  selecting(false, true), "reject": selecting(false, false),
 		"selectattr": selecting(true, true), "rejectattr": selecting(true, false),
 		"dictsort": dictSort,
-		"attr": func(c *Call, v Value) (Value, error) {
-			name, err := textArg(c, 0, "name")
-			if err != nil {
-				return nil, err
-			}
-			return c.in.attr(v, name.S, &literal{})
-		},
 	}
 	filters["d"] = filters["default"]
 }

@@ -107,7 +107,7 @@ func (in *interp) percent(t Text, v Value) (Value, error) {
 			}
 		case 'd', 'i', 'f', 'x':
 			f, isInt, ok := number(x)
-			if !ok || len(spec) > 4 {
+			if !ok || len(spec) > 6 {
 				return nil, fmt.Errorf("%%%c needs a number", verb)
 			}
 			if verb == 'f' {

@@ -8,8 +8,8 @@ import (
 
 // Limits of one run.
 const (
-	maxSteps  = 20_000_000 // nodes evaluated and items handled
-	maxBytes  = 256 << 20  // text and lists made, in total
+	maxSteps  = 10_000_000 // nodes evaluated and items handled
+	maxBytes  = 128 << 20  // text and lists made, in total
 	maxMacros = 60         // calls of macros inside each other
 )
 

@@ -85,7 +85,10 @@ func numberOf(s string) Value {
 	if !strings.ContainsAny(s, ".eE") {
 		return BigInt(s)
 	}
-	f, _ := strconv.ParseFloat(s, 64)
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil { // too large for a float: kept as written
+		return BigInt(s)
+	}
 	return f
 }
 

@@ -313,6 +313,8 @@ func (p *parser) macroStmt(line int) stmt {
 		prm := param{name: p.name()}
 		if p.skipOp("=") {
 			prm.fallback = p.expr()
+		} else if n := len(m.params); n > 0 && m.params[n-1].fallback != nil {
+			p.fail("parameter %q without a default follows one with a default", prm.name)
 		}
 		m.params = append(m.params, prm)
 		if !p.skipOp(",") {

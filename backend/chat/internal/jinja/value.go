@@ -17,8 +17,8 @@ type Value any
 // most other uses are errors that name it.
 type Undefined struct{ Name string }
 
-// BigInt is an integer beyond int64, as written. It can be printed and compared, not
-// computed with.
+// BigInt is a number too large for int64 or float64, as written. It can be printed and
+// compared, not computed with.
 type BigInt string
 
 // List is a list or a tuple.
