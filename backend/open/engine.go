@@ -1,0 +1,77 @@
+package open
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/engine"
+	"github.com/coppice-run/coppice/backend/gguf"
+	"github.com/coppice-run/coppice/backend/model"
+)
+
+func openFile(path string, cfg engine.Config, mod model.Options) (backend.Backend, error) {
+	e, err := engine.Open(path, cfg, mod)
+	if err != nil {
+		return nil, fmt.Errorf("open: %s: %w", path, err)
+	}
+	return e, nil
+}
+
+func openEmbedded(name string, data func() []byte, cfg engine.Config, mod model.Options) (backend.Backend, error) {
+	f, err := gguf.Parse(data())
+	if err != nil {
+		return nil, fmt.Errorf("open: embedded model %s: %w", name, err)
+	}
+	defer f.Close() // the model keeps its own copy of the weights
+	e, err := engine.Load(f, cfg, mod)
+	if err != nil {
+		return nil, fmt.Errorf("open: embedded model %s: %w", name, err)
+	}
+	return e, nil
+}
+
+// engineQuery reads the parameters of an engine URL over the options.
+func engineQuery(query string, opts Options) (engine.Config, model.Options, error) {
+	cfg, mod := opts.Engine, opts.Model
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return cfg, mod, invalid(opts, "the query of the backend URL cannot be parsed")
+	}
+	for k, v := range q {
+		last := v[len(v)-1]
+		ok := false
+		switch k {
+		case "threads":
+			mod.Threads, err = strconv.Atoi(last)
+			ok = err == nil && mod.Threads > 0
+		case "memory":
+			cfg.MemoryBytes, ok = parseBytes(last)
+		default:
+			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads and memory", k))
+		}
+		if !ok {
+			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; it is a count from 1, memory may end in KiB, MiB or GiB", k, last))
+		}
+	}
+	return cfg, mod, nil
+}
+
+// parseBytes reads a size such as 512MiB.
+func parseBytes(s string) (int64, bool) {
+	unit := int64(1)
+	for suffix, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if n, ok := strings.CutSuffix(s, suffix); ok {
+			s, unit = n, u
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
+		return 0, false
+	}
+	return n * unit, true
+}
