@@ -215,21 +215,26 @@ func (g *Graph) known(args Args) (map[string]any, error) {
 
 // merge puts the two ends of the forecast together.
 func (x *Explanation) merge(g *Graph, low, high *forecaster) {
-	open := high.open
-	between := func(a, b int) Range {
+	between := func(a, b int, open bool) Range {
 		return Range{Min: min(a, b), Max: max(a, b), Open: open}
 	}
+	o := high.open
+	anything := o.texts || o.rounds || o.made
+	made := o.rounds || o.made
 	usage := func(a, b tally) Forecast {
-		f := Forecast{Prompt: between(a.prompt, b.prompt), Computed: between(a.computed, b.computed), Cached: between(a.cached, b.cached),
-			Forced: between(a.forced, b.forced), Sampled: between(a.sampled, b.sampled)}
-		f.Without.Computed = between(a.without, b.without)
-		f.Without.Passes = between(a.passes, b.passes)
+		f := Forecast{
+			Prompt:   between(a.prompt, b.prompt, anything),
+			Computed: between(a.computed, b.computed, anything),
+			Cached:   between(a.cached, b.cached, anything),
+			Forced:   between(a.forced, b.forced, made && b.forced > 0),
+			Sampled:  between(a.sampled, b.sampled, made),
+		}
+		f.Without.Computed = between(a.without, b.without, anything)
+		f.Without.Passes = between(a.passes, b.passes, made)
 		return f
 	}
 	x.Usage = usage(low.total, high.total)
-	x.Trunk = Trunk{Text: high.trunkText, Tokens: between(low.trunk, high.trunk), Stable: between(low.stable, high.stable)}
-	x.Trunk.Tokens.Open = high.trunkOpen
-	x.Trunk.Stable.Open = false
+	x.Trunk = Trunk{Text: high.trunkText, Tokens: between(low.trunk, high.trunk, high.trunkOpen), Stable: between(low.stable, high.stable, false)}
 	for i, l := range high.limbs {
 		m := l
 		if i < len(low.limbs) && low.limbs[i].id == l.id {
@@ -237,7 +242,7 @@ func (x *Explanation) merge(g *Graph, low, high *forecaster) {
 		} else {
 			m.shared, m.own = 0, 0
 		}
-		x.Branches = append(x.Branches, BranchForecast{ID: l.id, Fork: l.fork, Label: l.label, Shared: between(m.shared, l.shared), Own: between(m.own, l.own)})
+		x.Branches = append(x.Branches, BranchForecast{ID: l.id, Fork: l.fork, Label: l.label, Shared: between(m.shared, l.shared, anything), Own: between(m.own, l.own, anything)})
 	}
 	g.Walk(func(n *Node) bool {
 		b := high.nodes[n.ID]
@@ -249,7 +254,7 @@ func (x *Explanation) merge(g *Graph, low, high *forecaster) {
 			a = &nodeTally{}
 		}
 		x.Calls = append(x.Calls, NodeForecast{Node: n.ID, Where: n.Pos.String(), Kind: n.Kind,
-			Times: between(a.times, b.times), Usage: usage(a.tally, b.tally), Shape: b.shape})
+			Times: between(a.times, b.times, o.rounds), Usage: usage(a.tally, b.tally), Shape: b.shape})
 		return true
 	})
 	seen := map[string]bool{}

@@ -50,7 +50,27 @@ func reflectSchema(t reflect.Type, recursive bool) (out json.RawMessage, err err
 	if err := enc.Encode(s); err != nil {
 		return nil, err
 	}
-	return canonicalJSON(b.Bytes())
+	doc, err := parseJSON(b.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	typeFirst(doc)
+	return doc.appendJSON(nil), nil
+}
+
+// typeFirst moves the type of each schema to its front, where readers look.
+func typeFirst(t *tree) {
+	for i, k := range t.keys {
+		if k == "type" && t.vals[i].kind == treeString {
+			ty := t.vals[i]
+			copy(t.keys[1:i+1], t.keys[:i])
+			copy(t.vals[1:i+1], t.vals[:i])
+			t.keys[0], t.vals[0] = k, ty
+		}
+	}
+	for _, v := range t.vals {
+		typeFirst(v)
+	}
 }
 
 // inspectGo reports whether t holds itself, and refuses what has no JSON.

@@ -41,9 +41,13 @@ const (
 )
 
 // drawing walks a graph and draws it with a pen.
+//
+// Arrows come after all boxes: both languages take a box that an arrow names
+// inside a frame to be inside of it.
 type drawing struct {
-	pen  pen
-	next int
+	pen    pen
+	next   int
+	arrows [][3]string // from, to, label
 }
 
 // port is the end of an arrow that is still to be drawn.
@@ -76,12 +80,15 @@ func (d *drawing) draw(g *Graph) string {
 		d.pen.box(end, "end", boxEnd)
 		d.join(out, end)
 	}
+	for _, a := range d.arrows {
+		d.pen.arrow(a[0], a[1], a[2])
+	}
 	return d.pen.end()
 }
 
 func (d *drawing) join(from []port, to string) {
 	for _, p := range from {
-		d.pen.arrow(p.from, to, p.label)
+		d.arrows = append(d.arrows, [3]string{p.from, to, p.label})
 	}
 }
 
@@ -164,7 +171,7 @@ func (d *drawing) loop(n *Node, label string, body []*Node, in []port) []port {
 	d.pen.close()
 	for _, p := range out {
 		if p.from != head[0].from {
-			d.pen.arrow(p.from, head[0].from, "again")
+			d.arrows = append(d.arrows, [3]string{p.from, head[0].from, "again"})
 		}
 	}
 	if len(out) == 0 {
@@ -278,7 +285,7 @@ func mermaidQuote(s string) string {
 		switch {
 		case r == '\n':
 			b.WriteString("<br>")
-		case strings.ContainsRune("\"#<>&`\\;{}[]()|*_~", r):
+		case strings.ContainsRune("\"#<>&`\\;", r):
 			fmt.Fprintf(&b, "#%d;", r)
 		case r < ' ':
 			b.WriteByte(' ')

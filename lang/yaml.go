@@ -71,19 +71,31 @@ func (t *tree) yamlNode(quoted bool) *yaml.Node {
 	return n
 }
 
-// fitsLine reports whether a list or map of scalars reads well on one line.
+// fitsLine reports whether a list or map reads well on one line.
 func (t *tree) fitsLine() bool {
-	width := 0
+	w := t.width()
+	return w <= 64 && (t.kind == treeList || len(t.vals) != 1 || w < 32)
+}
+
+// width returns about how long t is on one line; maps in maps and texts of
+// several lines do not go on one.
+func (t *tree) width() int {
+	const tooLong = 1000
+	w := 0
 	for i, v := range t.vals {
-		if v.kind == treeList || v.kind == treeMap || strings.Contains(v.text, "\n") {
-			return false
+		switch {
+		case v.kind == treeMap, strings.Contains(v.text, "\n") && v.raw:
+			return tooLong
+		case v.kind == treeList:
+			w += v.width() + 2
+		default:
+			w += len(v.text) + 2
 		}
-		width += len(v.text) + 4
 		if t.kind == treeMap {
-			width += len(t.keys[i])
+			w += len(t.keys[i]) + 2
 		}
 	}
-	return width <= 60 && (t.kind == treeList || len(t.vals) != 1 || len(t.vals[0].text) < 24)
+	return w
 }
 
 // readsAsBlock reports whether s can stand as a literal block.

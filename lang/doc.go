@@ -1,0 +1,76 @@
+// Package lang says what an agent program is.
+//
+// A program is a [Graph]: steps that append text to a context, ask a model,
+// call functions, branch and loop. It is data: the same graph is checked,
+// explained, drawn, written to a file, run in process, from a journal or on
+// other machines. A graph comes from Go code, by [Define], or from a file, by
+// [Load] and [Decode]; both report everything that is wrong at once, each with
+// its file and line and what to do.
+//
+// In Go, [Define] runs a build function once, when the program is compiled. It is
+// given a [Program], whose methods append steps, and works with handles of type
+// [Var] for values that exist only in a run:
+//
+//	var Greet = lang.Define("greet", func(p *lang.Program) lang.Var[string] {
+//		name := lang.In[string](p, "name")
+//		p.System("You greet people in one line.")
+//		p.User("Greet ", name, ".")
+//		return p.Gen("greeting", lang.MaxTokens(40), lang.Stop("\n"))
+//	})
+//
+// Go's own if and for shape the graph; [Program.When], [Program.Repeat] and
+// [ForEach] shape the run. [Fork] runs branches from one context at the same time
+// and gives back the list of what they return.
+//
+// # Variables
+//
+// The steps gen, select, json, fork, call, foreach and let set a variable each, by
+// their names. A variable is set once; only let may set one again, with a value
+// of the same type, and not across the border of a fork or foreach. What is set
+// inside a branch of a fork or a round of a foreach stays there: the list of
+// what they yield comes back. What is set inside when, repeat and role can be
+// read after them, if it is surely set there.
+//
+// Values have the form that JSON has: nil, bool, int, float64, string, []any and
+// map[string]any. Whole numbers are int.
+//
+// # Expressions and texts
+//
+// Conditions, lists and values are expressions in the language of
+// github.com/expr-lang/expr over the variables, checked for their types. They
+// have no clock, no random numbers and no effects, and bounds on what they cost.
+// Texts are templates: ${expression} is replaced by its value in the form of
+// [FormatValue], and $${ is a plain ${. The builder escapes strings; only Vars
+// become expressions.
+//
+// # Files
+//
+// A program file is YAML or JSON, the same structure in both:
+//
+//	coppice: 1
+//	name: triage
+//	inputs:
+//	  alert: string
+//	steps:
+//	  - system: {file: runbook.md}
+//	  - user: "Alert: ${alert}"
+//	  - fork:
+//	      name: looks
+//	      each: [memory, rollout]
+//	      as: angle
+//	      steps:
+//	        - user: Look only at ${angle}.
+//	        - gen: {name: finding, max_tokens: 80, stop: ["\n"]}
+//	      yield: finding
+//	  - user: |
+//	      Findings:
+//	      ${join(looks, "\n")}
+//	  - select: {name: severity, options: [low, high, critical]}
+//	  - return: severity
+//
+// # Before a run
+//
+// [Explain] predicts what a run computes, reuses and generates, and finds layouts
+// that cost more than they need. [Graph.Link] checks that the functions that a
+// program calls are there, [Graph.Bind] that its inputs are.
+package lang

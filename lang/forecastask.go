@@ -1,0 +1,257 @@
+package lang
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// setTrunk notes the context that all branches share.
+func (f *forecaster) setTrunk(l *line, opening bool) {
+	f.trunkSeen = true
+	ids := f.prompt(l, opening)
+	f.trunk = len(ids)
+	f.trunkOpen = f.open.texts || f.open.rounds || f.open.made
+	var b strings.Builder
+	stable := &line{}
+	volatile := false
+	for i, t := range l.turns {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		if t.role != "" {
+			b.WriteString("[" + t.role + "] ")
+		}
+		if !volatile {
+			stable.turns = append(stable.turns, fturn{role: t.role, open: t.open})
+		}
+		for _, p := range t.parts {
+			b.WriteString(p.text + p.label)
+			if p.volatile && !volatile {
+				volatile = true
+				stable.turns[i].open = true
+			}
+			if !volatile {
+				s := &stable.turns[i]
+				s.parts = append(s.parts, p)
+			}
+		}
+	}
+	f.trunkText = b.String()
+	f.stable = min(len(f.prompt(stable, false)), f.trunk)
+}
+
+// prompt returns the tokens of the context, with the opening of an assistant
+// turn where a generation would begin one.
+func (f *forecaster) prompt(l *line, generate bool) []int32 {
+	turns := make([]Turn, len(l.turns))
+	for i, t := range l.turns {
+		var b strings.Builder
+		for _, p := range t.parts {
+			b.WriteString(p.text)
+		}
+		turns[i] = Turn{Role: t.role, Text: b.String(), Open: t.open && i == len(l.turns)-1}
+	}
+	if k := len(turns); k > 0 && (turns[k-1].Open || turns[k-1].Role == "") {
+		generate = false
+	}
+	ids, err := f.o.Estimator.Tokenize(turns, generate)
+	if err != nil {
+		f.fail(err)
+		return nil
+	}
+	out := make([]int32, 0, len(ids)+64)
+	from := 0
+	for i := range l.turns {
+		text := ""
+		parts := l.turns[i].parts
+		for j := range parts {
+			p := &parts[j]
+			text += p.text
+			if p.hole == nil {
+				continue
+			}
+			if p.at == 0 {
+				head := append(append([]Turn(nil), turns[:i]...), Turn{Role: turns[i].Role, Text: text, Open: true})
+				known, err := f.o.Estimator.Tokenize(head, false)
+				if err != nil {
+					f.fail(err)
+					return nil
+				}
+				p.at = 1 + common(known, ids)
+			}
+			to := min(max(from, p.at-1), len(ids))
+			out = append(append(out, ids[from:to]...), p.hole...)
+			from = to
+		}
+	}
+	return append(out, ids[from:]...)
+}
+
+func (f *forecaster) fail(err error) {
+	if f.err == nil {
+		f.err = fmt.Errorf("counting tokens: %w", err)
+	}
+}
+
+func common(a, b []int32) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// ask counts the prompt of a request and returns it with its tally.
+func (f *forecaster) ask(n *Node, l *line) ([]int32, *tally, bool) {
+	if f.asked++; f.asked > maxAsked {
+		f.open.rounds = true
+		f.note("only the first %d requests are counted", maxAsked)
+		return nil, nil, false
+	}
+	if !f.trunkSeen && !f.hasFork() {
+		f.setTrunk(l, true)
+	}
+	ids := f.prompt(l, true)
+	hit := 0
+	for _, d := range l.done {
+		hit = max(hit, common(d, ids))
+	}
+	u := &tally{prompt: len(ids)}
+	if len(ids) > 0 {
+		u.cached = min(hit, len(ids)-1)
+	}
+	u.computed = len(ids) - u.cached
+	u.without = len(ids)
+	if l.limb >= 0 && !f.limbs[l.limb].asked {
+		f.limbs[l.limb].asked = true
+		f.limbs[l.limb].shared = u.cached
+	}
+	return ids, u, true
+}
+
+func (f *forecaster) hasFork() bool {
+	found := false
+	f.g.Walk(func(n *Node) bool {
+		found = found || n.Kind == KindFork
+		return !found
+	})
+	return found
+}
+
+// count books a request and what it appended.
+func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, shape string) {
+	f.total.add(*u)
+	t := f.nodes[n.ID]
+	if t == nil {
+		t = &nodeTally{shape: shape}
+		f.nodes[n.ID] = t
+	}
+	t.times++
+	t.add(*u)
+	if size := len(ids) + made; size > f.longest {
+		f.longest, f.longestAt = size, n
+	}
+	hole := f.holes(made)
+	l.done = append(l.done, append(ids[:len(ids):len(ids)], hole...))
+	part := fpart{hole: hole, label: "${" + n.Name + "}", volatile: true}
+	if k := len(l.turns); k > 0 && (l.turns[k-1].open || l.turns[k-1].role == "") {
+		l.add("", []fpart{part})
+	} else {
+		l.add("assistant", []fpart{part})
+	}
+	l.vars[n.Name] = worth{tokens: made, volatile: true, count: -1}
+}
+
+func (f *forecaster) generate(n *Node, l *line, c Constraint, least, most int) {
+	shape := Shape{Tokens: Range{Open: true}}
+	if len(c.Schema) > 0 || c.Regex != "" || c.EBNF != "" {
+		var err error
+		if shape, err = f.o.Estimator.Constrained(c); err != nil {
+			f.note("%s: %v", n.ID, err)
+			shape = Shape{Tokens: Range{Open: true}, Forced: Range{Open: true}}
+		}
+	}
+	ids, u, ok := f.ask(n, l)
+	if !ok {
+		return
+	}
+	lo, hi := max(least, shape.Tokens.Min), shape.Tokens.Max
+	bound := !shape.Tokens.Open
+	if most > 0 && (!bound || most < hi) {
+		hi, bound = most, true
+	}
+	if room := f.o.Context - len(ids); !bound && room > 0 {
+		hi, bound = room, true
+	}
+	made := lo
+	if bound {
+		lo = min(lo, hi)
+		made = lo
+	}
+	if f.hi && bound {
+		made = hi
+	}
+	if f.hi && !bound {
+		f.open.made = true
+		f.note("%s has no bound: give it max_tokens", n.ID)
+	}
+	u.forced = min(shape.Forced.Min, made)
+	u.sampled = made - u.forced
+	if f.hi && !shape.Forced.Open {
+		u.forced = min(max(shape.Forced.Max, u.forced), made)
+	} else if f.hi && shape.Forced.Open {
+		u.forced = made // any of it may be forced
+	}
+	u.computed += made
+	u.without += made
+	u.passes = made + 1
+	f.count(n, l, ids, u, made, shape.Text)
+}
+
+func (f *forecaster) choose(n *Node, l *line) {
+	options := n.Select.Options
+	if n.Select.From != "" {
+		w := f.value(n.Select.From, Type{Kind: TypeList}, l)
+		if list, ok := w.value.([]any); ok && w.known {
+			options = nil
+			for _, v := range list {
+				options = append(options, FormatValue(v, Type{}))
+			}
+		} else {
+			f.open.made = true
+			f.note("%s: its options are not known", n.ID)
+		}
+	}
+	ids, u, ok := f.ask(n, l)
+	if !ok {
+		return
+	}
+	options = append([]string(nil), options...)
+	sort.Strings(options)
+	least, most := 0, 0
+	var before []int32
+	for i, s := range options {
+		t, err := f.o.Estimator.Tokenize([]Turn{{Text: s}}, false)
+		if err != nil {
+			f.fail(err)
+			return
+		}
+		if i == 0 || len(t) < least {
+			least = len(t)
+		}
+		most = max(most, len(t))
+		u.computed += len(t) - common(before, t)
+		u.without += len(t)
+		if i > 0 {
+			u.without += len(ids)
+		}
+		before = t
+	}
+	u.passes = max(1, len(options))
+	made := least
+	if f.hi {
+		made = most
+	}
+	f.count(n, l, ids, u, made, "")
+}
