@@ -20,7 +20,10 @@ type Partials struct {
 	Max, Sum, Out []float32
 }
 
-// Queries is a block of queries, packed for Attend in tiles of TileTokens. It
+// queryTile is the number of queries that a kernel computes together.
+const queryTile = 16
+
+// Queries is a block of queries, packed for Attend in tiles of queryTile. It
 // is the scratch space of one thread.
 type Queries struct {
 	n, dim int
@@ -28,8 +31,8 @@ type Queries struct {
 	lo, hi []int     // positions that a query sees: lo <= p < hi
 	slot   []int     // where the query's partial result of span 0 would go
 	step   int       // from the slot of a span to that of the next
-	s      []float32 // scores of a tile, [TileTokens][Span]
-	o      []float32 // results of a tile, [TileTokens][dim]
+	s      []float32 // scores of a tile, [queryTile][Span]
+	o      []float32 // results of a tile, [queryTile][dim]
 	sa     scoreArgs
 	ma     mixArgs
 }
@@ -39,8 +42,8 @@ func NewQueries(n, dim int) *Queries {
 	return &Queries{
 		q:  make([]float32, n*dim),
 		lo: make([]int, n), hi: make([]int, n), slot: make([]int, n),
-		s: make([]float32, TileTokens*Span),
-		o: make([]float32, TileTokens*dim),
+		s: make([]float32, queryTile*Span),
+		o: make([]float32, queryTile*dim),
 	}
 }
 
@@ -51,8 +54,8 @@ func (q *Queries) Reset(n, dim, step int) { q.n, q.dim, q.step = n, dim, step }
 // Set stores query i, which sees the positions lo up to hi. The scale of the
 // scores is part of v.
 func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
-	first := i &^ (TileTokens - 1)
-	t := min(TileTokens, q.n-first)
+	first := i &^ (queryTile - 1)
+	t := min(queryTile, q.n-first)
 	out := q.q[first*q.dim+i-first:]
 	for d, x := range v[:q.dim] {
 		out[d*t] = x
@@ -65,8 +68,8 @@ func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
 // far as any query sees.
 func (q *Queries) Attend(p *Partials, kv *Paged, span int, pages []int32) {
 	base := span * Span
-	for first := 0; first < q.n; first += TileTokens {
-		t := min(TileTokens, q.n-first)
+	for first := 0; first < q.n; first += queryTile {
+		t := min(queryTile, q.n-first)
 		lo, hi := Span, 0
 		for i := first; i < first+t; i++ {
 			l, h := max(0, q.lo[i]-base), min(Span, q.hi[i]-base)

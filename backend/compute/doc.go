@@ -9,13 +9,13 @@
 // # Same bits on every path
 //
 // Each kernel exists as plain Go and, on amd64, as generated assembly for AVX2
-// and AVX-512 (see the gen folder). All of them round after every
-// multiplication and after every addition, in an order that depends on the
-// index of the element alone. So the result of an output element does not
-// depend on the tile it is computed in, on the thread, or on the instruction
-// set: tests compare the kernels for equality, not for closeness. Fused
-// multiply-add is not used; on cores where additions have their own units it
-// would not be faster.
+// and AVX-512 (see the gen folder). All of them do the same operations, in an
+// order that depends on the index of the element alone: fused multiply-adds
+// along a sum, separately rounded operations elsewhere. So the result of an
+// output element does not depend on the tile it is computed in, on the thread,
+// or on the instruction set: tests compare the kernels for equality, not for
+// closeness. The plain Go kernels pay for it, since they emulate the fused
+// operation in float64.
 //
 // # Layouts
 //

@@ -107,16 +107,20 @@ func mix(a *mixArgs, t int) {
 		mixGo(a, t)
 		return
 	}
-	queries, widest := 4, 4
-	if use == tierAVX2 {
-		queries, widest = 2, 1
+	// The shapes of the kernels: see mixShapes of the generator.
+	queries, widest := 16, 1
+	switch {
+	case use == tierAVX2:
+		queries = 2
+	case t <= 4:
+		queries, widest = 4, 4
 	}
 	part := *a
 	for i := 0; i < t; i += queries {
 		for c := 0; c < a.dim; {
 			w := widest
-			for w*16 > a.dim-c {
-				w /= 2
+			if w*16 > a.dim-c {
+				w = 1
 			}
 			part.v = (*uint16)(unsafe.Add(unsafe.Pointer(a.v), 2*c))
 			part.o = (*float32)(unsafe.Add(unsafe.Pointer(a.o), 4*(i*a.dim+c)))
@@ -210,5 +214,39 @@ func toHalf(dst []uint16, src []float32) {
 	}
 	for i, v := range src[n:] {
 		dst[n+i] = floatToHalf(v)
+	}
+}
+
+// What dotPeak(1) and floatPeak(1) do, in multiply-adds.
+var dotPeakMACs, floatPeakMACs = peakMACs()
+
+func peakMACs() (dot, float int) {
+	if best == tierAVX512 {
+		return 16 * 64, 16 * 16
+	}
+	return goPeakMACs, goPeakMACs
+}
+
+func readPeak(b []byte) {
+	if best == tierAVX512 {
+		readAVX512(&b[0], len(b))
+	} else {
+		readPeakGo(b)
+	}
+}
+
+func dotPeak(n int) {
+	if best == tierAVX512 {
+		dotPeakAVX512(n)
+	} else {
+		dotPeakGo(n)
+	}
+}
+
+func floatPeak(n int) {
+	if best == tierAVX512 {
+		floatPeakAVX512(n)
+	} else {
+		floatPeakGo(n)
 	}
 }

@@ -39,13 +39,13 @@ func addAVX512(dst *float32, x *float32, n int)
 func blendAVX512(dst *float32, x *float32, n int, a float32, b float32)
 
 // scoresAVX512 is scoresGo for t queries of a tile that has step; a points to
-// scoreArgs. AVX-512 takes up to 8, AVX2 up to 4 queries.
+// scoreArgs. AVX-512 takes up to 16, AVX2 up to 4 queries.
 //
 //go:noescape
 func scoresAVX512(a *byte, t int, step int)
 
 // mixAVX512 is mixGo for t queries and 16*w columns; a points to mixArgs.
-// t is at most 4, w is a power of two up to 4.
+// Only the shapes that the generator lists are there.
 //
 //go:noescape
 func mixAVX512(a *byte, t int, w int)
@@ -92,13 +92,13 @@ func quantiseAVX2(a *byte)
 func toHalfAVX2(dst *uint16, src *float32, n int)
 
 // scoresAVX2 is scoresGo for t queries of a tile that has step; a points to
-// scoreArgs. AVX-512 takes up to 8, AVX2 up to 4 queries.
+// scoreArgs. AVX-512 takes up to 16, AVX2 up to 4 queries.
 //
 //go:noescape
 func scoresAVX2(a *byte, t int, step int)
 
 // mixAVX2 is mixGo for t queries and 16*w columns; a points to mixArgs.
-// t is at most 2, w is a power of two up to 1.
+// Only the shapes that the generator lists are there.
 //
 //go:noescape
 func mixAVX2(a *byte, t int, w int)

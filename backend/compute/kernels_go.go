@@ -9,6 +9,32 @@ import (
 // conversions keep the compiler of some architectures from fusing
 // multiplications and additions.
 
+// fma32 returns a*b+c with one rounding, as the fused instructions do.
+func fma32(a, b, c float32) float32 {
+	// The product is exact in float64. The sum may not be, and when it falls
+	// between two float32 values, rounding it again would forget on which side
+	// of the middle it was.
+	p := float64(a) * float64(b)
+	s := p + float64(c)
+	if math.Float64bits(s)&(1<<29-1) == 1<<28 {
+		s = nudge(s, p, float64(c))
+	}
+	return float32(s)
+}
+
+// nudge moves s = p+c one step towards the exact sum.
+func nudge(s, p, c float64) float64 {
+	v := s - p
+	lost := (p - (s - v)) + (c - v)
+	switch {
+	case lost > 0:
+		return math.Nextafter(s, math.Inf(1))
+	case lost < 0:
+		return math.Nextafter(s, math.Inf(-1))
+	}
+	return s
+}
+
 // gemmGo computes y[i][r] for i < t tokens of a tile and the 16 rows r of a
 // panel.
 func gemmGo(kind Kind, a *gemmArgs, t int) {
@@ -43,7 +69,7 @@ func gemmFloat32Go(a *gemmArgs, t int) {
 		for c := range a.n {
 			v := x[c*t+i]
 			for r, wv := range w[c*PanelRows:][:PanelRows] {
-				acc[r] += float32(v * wv)
+				acc[r] = fma32(v, wv, acc[r])
 			}
 		}
 		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
@@ -58,7 +84,7 @@ func gemmFloat16Go(a *gemmArgs, t int) {
 		for c := range a.n {
 			v := x[c*t+i]
 			for r, wv := range w[c*PanelRows:][:PanelRows] {
-				acc[r] += float32(v * halfToFloat(wv))
+				acc[r] = fma32(v, halfToFloat(wv), acc[r])
 			}
 		}
 		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
@@ -85,7 +111,7 @@ func gemmInt8Go(a *gemmArgs, t int) {
 			s, start := sx[b*t+i], init[b*t+i]
 			for r := range acc {
 				dot := dot4(start, wb, xb, 8, r, t, i)
-				acc[r] += float32(float32(dot) * float32(halfToFloat(d[b*PanelRows+r])*s))
+				acc[r] = fma32(float32(dot), halfToFloat(d[b*PanelRows+r])*s, acc[r])
 			}
 		}
 		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
@@ -103,8 +129,8 @@ func gemmInt8MinGo(a *gemmArgs, t int) {
 			s, sum := sx[b*t+i], xs[b*t+i]
 			for r := range acc {
 				dot := dot4(0, wb, xb, 8, r, t, i)
-				acc[r] += float32(float32(dot) * float32(halfToFloat(d[b*PanelRows+r])*s))
-				acc[r] += float32(halfToFloat(m[b*PanelRows+r]) * sum)
+				acc[r] = fma32(float32(dot), halfToFloat(d[b*PanelRows+r])*s, acc[r])
+				acc[r] = fma32(halfToFloat(m[b*PanelRows+r]), sum, acc[r])
 			}
 		}
 		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
@@ -124,7 +150,7 @@ func gemmInt8HalfGo(a *gemmArgs, t int) {
 				start := init[(2*b+h)*t+i]
 				for r := range acc {
 					dot := dot4(start, wb, xb, 4, r, t, i)
-					acc[r] += float32(float32(dot) * float32(halfToFloat(d[(2*b+h)*PanelRows+r])*s))
+					acc[r] = fma32(float32(dot), halfToFloat(d[(2*b+h)*PanelRows+r])*s, acc[r])
 				}
 			}
 		}
@@ -149,8 +175,8 @@ func gemmInt4MinGo(a *gemmArgs, t int) {
 						dot += int32(v&15)*int32(lo[j]) + int32(v>>4)*int32(hi[j])
 					}
 				}
-				acc[r] += float32(float32(dot) * float32(halfToFloat(d[b*PanelRows+r])*s))
-				acc[r] += float32(halfToFloat(m[b*PanelRows+r]) * sum)
+				acc[r] = fma32(float32(dot), halfToFloat(d[b*PanelRows+r])*s, acc[r])
+				acc[r] = fma32(halfToFloat(m[b*PanelRows+r]), sum, acc[r])
 			}
 		}
 		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
@@ -168,7 +194,7 @@ func scoresGo(a *scoreArgs, t int) {
 			for d := range a.dim {
 				v := q[d*t+i]
 				for p, kv := range key[d*pagePositions:][:pagePositions] {
-					acc[p] += float32(v * halfToFloat(kv))
+					acc[p] = fma32(v, halfToFloat(kv), acc[p])
 				}
 			}
 			copy(at(a.s, i*Span+(j+1)*pagePositions)[i*Span+j*pagePositions:], acc[:])
@@ -188,7 +214,7 @@ func mixGo(a *mixArgs, t int) {
 			for s := range pagePositions {
 				w := p[j*pagePositions+s]
 				for c, v := range value[s*a.dim:][:a.dim] {
-					o[c] += float32(w * halfToFloat(v))
+					o[c] = fma32(w, halfToFloat(v), o[c])
 				}
 			}
 		}

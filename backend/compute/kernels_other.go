@@ -20,3 +20,9 @@ func toHalf(dst []uint16, src []float32) {
 		dst[i] = floatToHalf(v)
 	}
 }
+
+const dotPeakMACs, floatPeakMACs = goPeakMACs, goPeakMACs
+
+func readPeak(b []byte) { readPeakGo(b) }
+func dotPeak(n int)     { dotPeakGo(n) }
+func floatPeak(n int)   { floatPeakGo(n) }

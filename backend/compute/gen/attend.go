@@ -28,7 +28,7 @@ func pageAt(base, pages, stride reg.Register) reg.GPVirtual {
 
 // scores writes the kernel of query-key products: per page of 16 positions and
 // tile of t queries, one accumulator of 16 lanes per query. Per dimension: one
-// load of 16 keys and per query a multiplication and an addition.
+// load of 16 keys and per query a fused multiply-add.
 //
 // With AVX2 a call computes up to 4 queries of a tile of step queries.
 func scores(i isa) {
@@ -36,7 +36,7 @@ func scores(i isa) {
 	TEXT(name, NOSPLIT, "func(a *byte, t int, step int)")
 	Pragma("noescape")
 	Doc(name+" is scoresGo for t queries of a tile that has step; a points to",
-		"scoreArgs. AVX-512 takes up to 8, AVX2 up to 4 queries.")
+		"scoreArgs. AVX-512 takes up to 16, AVX2 up to 4 queries.")
 	a := Load(Param("a"), GP64())
 	t := Load(Param("t"), GP64())
 	step := Load(Param("step"), GP64())
@@ -44,7 +44,7 @@ func scores(i isa) {
 	k, pages, np := field(a, scoreK), field(a, scorePages), field(a, scoreNP)
 	stride, s := field(a, scoreStride), field(a, scoreS)
 	SHLQ(Imm(1), stride)
-	top := tile
+	top := 16
 	if i == avx2 {
 		top = 4
 	}
@@ -63,15 +63,14 @@ func scores(i isa) {
 			v.zero()
 		}
 		Label(fmt.Sprintf("dim%d", n))
-		kv, tmp := i.vec(), i.vec()
+		kv := i.vec()
 		kv.loadHalf(Mem{Base: key})
 		ADDQ(Imm(32), key)
 		for j, v := range acc {
 			if i == avx512 {
-				VMULPS_BCST(Mem{Base: q, Disp: 4 * j}, kv[0], tmp[0])
-				add(v, tmp, v)
+				VFMADD231PS_BCST(Mem{Base: q, Disp: 4 * j}, kv[0], v[0])
 			} else {
-				addMul(v, i.splat(Mem{Base: q, Disp: 4 * j}), kv, tmp)
+				fma(i.splat(Mem{Base: q, Disp: 4 * j}), kv, v)
 			}
 		}
 		ADDQ(step, q)
@@ -88,20 +87,25 @@ func scores(i isa) {
 	}
 }
 
-// mix writes the kernels of weight-value products: up to 4 queries by 16*w
-// columns of the values, accumulated in registers over all positions of the
-// pages. Per position: w loads of values and per query a broadcast, w
-// multiplications and w additions. With AVX2 it is 2 queries by 32 columns.
+// mixShapes are the tiles of the mix kernels: up to t queries by 16*w columns,
+// for each w, such that the accumulators stay in registers. Many queries share
+// the conversion of a value; few need columns to hide the latency of the sums.
+func (i isa) mixShapes() [][2]int {
+	if i == avx512 {
+		return [][2]int{{4, 4}, {16, 1}} // 16 accumulators
+	}
+	return [][2]int{{2, 1}} // 2 accumulators of two registers
+}
+
+// mix writes the kernels of weight-value products, accumulated in registers over
+// all positions of the pages. Per position: w loads of values and per query a
+// broadcast, w multiplications and w additions.
 func mix(i isa) {
 	name := "mix" + i.suffix()
-	top, widest := 4, 4
-	if i == avx2 {
-		top, widest = 2, 1
-	}
 	TEXT(name, NOSPLIT, "func(a *byte, t int, w int)")
 	Pragma("noescape")
 	Doc(name+" is mixGo for t queries and 16*w columns; a points to mixArgs.",
-		fmt.Sprintf("t is at most %d, w is a power of two up to %d.", top, widest))
+		"Only the shapes that the generator lists are there.")
 	a := Load(Param("a"), GP64())
 	t := Load(Param("t"), GP64())
 	w := Load(Param("w"), GP64())
@@ -109,7 +113,8 @@ func mix(i isa) {
 	stride, p, row, o := field(a, mixStride), field(a, mixP), field(a, mixDim), field(a, mixO)
 	SHLQ(Imm(1), stride)
 	SHLQ(Imm(1), row) // bytes of a position's values
-	for wide := widest; wide >= 1; wide /= 2 {
+	for _, shape := range i.mixShapes() {
+		top, wide := shape[0], shape[1]
 		if wide > 1 {
 			CMPQ(w, Imm(uint64(wide)))
 			JNE(LabelRef(fmt.Sprintf("below%d", wide)))
@@ -119,55 +124,60 @@ func mix(i isa) {
 			JEQ(LabelRef(fmt.Sprintf("t%dw%d", n, wide)))
 		}
 		for n := top; n >= 1; n-- {
-			id := fmt.Sprintf("t%dw%d", n, wide)
-			Label(id)
-			acc := make([][]vec, n)
-			for j := range acc {
-				acc[j] = i.vecs(wide)
-				for _, r := range acc[j] {
-					r.zero()
-				}
-			}
-			Label("page" + id)
-			value := pageAt(v, pages, stride)
-			ADDQ(Imm(4), pages)
-			pos := GP64()
-			MOVQ(U32(16), pos)
-			Label("pos" + id)
-			vals := i.vecs(wide)
-			for c, r := range vals {
-				r.loadHalf(Mem{Base: value, Disp: 32 * c})
-			}
-			ADDQ(row, value)
-			for j := range acc {
-				b := i.splat(Mem{Base: p, Disp: spanBytes * j})
-				tmp := i.vecs(wide)
-				for c := range vals {
-					mul(b, vals[c], tmp[c])
-				}
-				for c := range vals {
-					add(acc[j][c], tmp[c], acc[j][c])
-				}
-			}
-			ADDQ(Imm(4), p)
-			DECQ(pos)
-			JNZ(LabelRef("pos" + id))
-			DECQ(np)
-			JNZ(LabelRef("page" + id))
-			for j := range acc {
-				for c, r := range acc[j] {
-					r.store(Mem{Base: o, Disp: 64 * c})
-				}
-				if j+1 < n {
-					ADDQ(row, o) // a row of o has twice the bytes
-					ADDQ(row, o)
-				}
-			}
-			VZEROUPPER()
-			RET()
+			i.mixTile(n, wide, v, pages, np, stride, p, row, o)
 		}
 		if wide > 1 {
 			Label(fmt.Sprintf("below%d", wide))
 		}
 	}
+}
+
+func (i isa) mixTile(n, wide int, v, pages, np, stride, p, row, o reg.Register) {
+	id := fmt.Sprintf("t%dw%d", n, wide)
+	Label(id)
+	acc := make([][]vec, n)
+	for j := range acc {
+		acc[j] = i.vecs(wide)
+		for _, r := range acc[j] {
+			r.zero()
+		}
+	}
+	Label("page" + id)
+	value := pageAt(v, pages, stride)
+	ADDQ(Imm(4), pages)
+	pos := GP64()
+	MOVQ(U32(16), pos)
+	Label("pos" + id)
+	vals := i.vecs(wide)
+	for c, r := range vals {
+		r.loadHalf(Mem{Base: value, Disp: 32 * c})
+	}
+	ADDQ(row, value)
+	for j := range acc {
+		weight := Mem{Base: p, Disp: spanBytes * j}
+		if i == avx512 && wide == 1 {
+			VFMADD231PS_BCST(weight, vals[0][0], acc[j][0][0])
+			continue
+		}
+		b := i.splat(weight)
+		for c := range vals {
+			fma(b, vals[c], acc[j][c])
+		}
+	}
+	ADDQ(Imm(4), p)
+	DECQ(pos)
+	JNZ(LabelRef("pos" + id))
+	DECQ(np)
+	JNZ(LabelRef("page" + id))
+	for j := range acc {
+		for c, r := range acc[j] {
+			r.store(Mem{Base: o, Disp: 64 * c})
+		}
+		if j+1 < n {
+			ADDQ(row, o) // a row of o has twice the bytes
+			ADDQ(row, o)
+		}
+	}
+	VZEROUPPER()
+	RET()
 }

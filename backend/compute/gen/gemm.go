@@ -40,7 +40,7 @@ const tile = 8
 //
 // Registers: one accumulator of float32 and one of int32 per token, one vector
 // of weights, one each of scales and minima. Per block of 32 columns and token:
-// 8 VPDPBUSD, a conversion, two multiplications and an addition.
+// 8 VPDPBUSD, a conversion, a multiplication and a fused multiply-add.
 func gemm512(k gemmKind) {
 	name := "gemm" + k.name + "AVX512"
 	TEXT(name, NOSPLIT, "func(a *byte, t int)")
@@ -85,7 +85,7 @@ func gemmFloatTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual
 	x := field(a, gemmXF)
 	loop := fmt.Sprintf("loop%d", t)
 	Label(loop)
-	wz, tmp := ZMM(), ZMM()
+	wz := ZMM()
 	if k.half {
 		VCVTPH2PS(Mem{Base: w}, wz)
 		ADDQ(Imm(32), w)
@@ -94,8 +94,7 @@ func gemmFloatTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual
 		ADDQ(Imm(64), w)
 	}
 	for i, r := range acc {
-		VMULPS_BCST(Mem{Base: x, Disp: 4 * i}, wz, tmp)
-		VADDPS(tmp, r, r)
+		VFMADD231PS_BCST(Mem{Base: x, Disp: 4 * i}, wz, r)
 	}
 	ADDQ(Imm(uint64(4*t)), x)
 	DECQ(n)
@@ -156,15 +155,13 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 		for i, r := range acc {
 			VCVTDQ2PS(dot[i], dot[i])
 			VMULPS_BCST(Mem{Base: sx, Disp: 4 * i}, dz, tmp)
-			VMULPS(tmp, dot[i], dot[i])
-			VADDPS(dot[i], r, r)
+			VFMADD231PS(tmp, dot[i], r)
 		}
 		if k.min {
 			mz := ZMM()
 			VCVTPH2PS(Mem{Base: m}, mz)
 			for i, r := range acc {
-				VMULPS_BCST(Mem{Base: xs, Disp: 4 * i}, mz, tmp)
-				VADDPS(tmp, r, r)
+				VFMADD231PS_BCST(Mem{Base: xs, Disp: 4 * i}, mz, r)
 			}
 		}
 	}

@@ -4,8 +4,7 @@
 // tools it depends on. Run it with go generate in the folder above.
 //
 // Every kernel has a reference in kernels_go.go and gives the same bits: it
-// rounds after each multiplication and each addition, in the same order per
-// output element. Vectors are 16 lanes wide, as one 512-bit register or as two
+// does the same operations, fused or not, in the same order per output element. Vectors are 16 lanes wide, as one 512-bit register or as two
 // of 256 bits; the file vec.go hides the difference where it can.
 package main
 

@@ -87,7 +87,7 @@ func (i isa) splat(m Mem) vec {
 	return vec{r, r}
 }
 
-// distinct calls f for each different register.
+// each calls f for each register of v.
 func each(f func(i int), v vec) {
 	for i := range v {
 		f(i)
@@ -101,11 +101,8 @@ func div(a, b, dst vec)  { each(func(i int) { VDIVPS(b[i], a[i], dst[i]) }, dst)
 func vmax(a, b, dst vec) { each(func(i int) { VMAXPS(b[i], a[i], dst[i]) }, dst) }
 func vmin(a, b, dst vec) { each(func(i int) { VMINPS(b[i], a[i], dst[i]) }, dst) }
 
-// addMul computes acc += a*b through tmp.
-func addMul(acc, a, b, tmp vec) {
-	mul(a, b, tmp)
-	add(acc, tmp, acc)
-}
+// fma computes acc += a*b with one rounding.
+func fma(a, b, acc vec) { each(func(i int) { VFMADD231PS(b[i], a[i], acc[i]) }, acc) }
 
 // fold reduces the 16 lanes to one by a tree of halves, as sumLanes does: op is
 // VADDPS or VMAXPS. The result is in lane 0 of an xmm register.

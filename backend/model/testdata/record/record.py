@@ -8,6 +8,7 @@ recording nonsense.
 
   record.py tokens LIBDIR MODEL LINES.jsonl   > golden_NAME.jsonl
   record.py hashed LIBDIR MODEL LINES.txt     > golden_NAME.jsonl   (ids by hash of the line, text left out)
+  record.py vocab  LIBDIR MODEL -             > vocab_NAME.json     (end tokens and the like)
   record.py model  LIBDIR MODEL PROMPTS.json  > golden_NAME.json
 
 See README.md beside this file for the commands that made each golden file.
@@ -71,7 +72,10 @@ def load(libdir):
         "llama_model_get_vocab": (ptr, [ptr]),
         "llama_vocab_n_tokens": (i32, [ptr]),
         "llama_vocab_is_eog": (b1, [ptr, i32]),
+        "llama_vocab_is_control": (b1, [ptr, i32]),
         "llama_vocab_get_add_bos": (b1, [ptr]),
+        "llama_vocab_bos": (i32, [ptr]),
+        "llama_vocab_eos": (i32, [ptr]),
         "llama_tokenize": (i32, [ptr, C.c_char_p, i32, ptr, i32, b1, b1]),
         "llama_token_to_piece": (i32, [ptr, i32, ptr, i32, i32, b1]),
         "llama_batch_get_one": (Batch, [ptr, i32]),
@@ -173,6 +177,24 @@ def hashed(libdir, path, lines):
                    "special": m.tokenize(text, False, True), "plain": m.tokenize(text, False, False)})
 
 
+def vocab(libdir, path, _):
+    """Facts of the vocabulary; pieces is a hash over what every token stands for (a
+    little-endian 32-bit length and the bytes, control tokens left out)."""
+    m = Model(libdir, path, True)
+    lib, v = m.lib, m.vocab
+    h, buf = hashlib.sha256(), C.create_string_buffer(4096)
+    for i in range(m.n_vocab):
+        n = lib.llama_token_to_piece(v, i, buf, len(buf), 0, False)
+        h.update(n.to_bytes(4, "little") + buf.raw[:n])
+    jline({
+        "size": m.n_vocab, "bos": lib.llama_vocab_bos(v), "eos": lib.llama_vocab_eos(v),
+        "add_bos": lib.llama_vocab_get_add_bos(v),
+        "ends": [i for i in range(m.n_vocab) if lib.llama_vocab_is_eog(v, i)],
+        "control": sum(lib.llama_vocab_is_control(v, i) for i in range(m.n_vocab)),
+        "pieces": h.hexdigest(),
+    })
+
+
 def unescape(s):
     out, i = "", 0
     while i < len(s):
@@ -241,6 +263,6 @@ def sha(path):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5 or sys.argv[1] not in ("tokens", "hashed", "model"):
+    if len(sys.argv) != 5 or sys.argv[1] not in ("tokens", "hashed", "vocab", "model"):
         raise SystemExit(__doc__)
-    {"tokens": tokens, "hashed": hashed, "model": model}[sys.argv[1]](*sys.argv[2:])
+    {"tokens": tokens, "hashed": hashed, "vocab": vocab, "model": model}[sys.argv[1]](*sys.argv[2:])

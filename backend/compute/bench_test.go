@@ -1,0 +1,130 @@
+package compute
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// limitsOnce measures the machine once per run of the benchmarks.
+var limitsOnce = sync.OnceValue(func() Limits {
+	l, err := MeasureLimits(1)
+	if err != nil {
+		panic(err)
+	}
+	return l
+})
+
+// fastest returns the shortest time of f in nanoseconds: on a busy machine the
+// only figure that says something about f.
+func fastest(b *testing.B, f func()) float64 {
+	best := math.MaxFloat64
+	for b.Loop() {
+		start := time.Now()
+		f()
+		best = min(best, float64(time.Since(start).Nanoseconds()))
+	}
+	return best
+}
+
+// BenchmarkGemm prints the rate of matrix products on one thread, and the share
+// of what the machine can do: of the read bandwidth for one token, with weights
+// beyond the caches, and of the dot products for many.
+func BenchmarkGemm(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for kind := Float32; kind <= Int4Min; kind++ {
+		rows, cols := 8192, 4096
+		if kind == Float32 {
+			rows /= 2
+		}
+		m := randMatrix(r, kind, 16, cols)
+		big := repeatPanels(m, rows)
+		for _, n := range []int{1, 2, 4, 8, 64} {
+			b.Run(fmt.Sprintf("%v/%d", kind, n), func(b *testing.B) {
+				w := big
+				if n == 64 {
+					w = repeatPanels(m, 256)
+				}
+				x := randActs(r, n, cols)
+				y := make([]float32, n*w.Rows)
+				ns := fastest(b, func() { w.Mul(y, w.Rows, x, 0, w.Panels()) })
+				gbs, gmacs := float64(w.Bytes())/ns, float64(n*w.Rows*cols)/ns
+				l := limitsOnce()
+				peak := l.Int8GMACs
+				if !kind.quantised() {
+					peak = l.F32GMACs
+				}
+				b.ReportMetric(gbs, "GB/s")
+				b.ReportMetric(100*gbs/l.ReadGBs, "%read")
+				b.ReportMetric(gmacs, "GMAC/s")
+				b.ReportMetric(100*gmacs/peak, "%peak")
+			})
+		}
+	}
+}
+
+// repeatPanels returns a matrix of the given rows whose panels are copies of m's
+// first.
+func repeatPanels(m *Matrix, rows int) *Matrix {
+	n := MatrixBytes(m.Kind, rows, m.Cols)
+	mem, err := NewMemory(n)
+	if err != nil {
+		panic(err)
+	}
+	out := NewMatrix(m.Kind, rows, m.Cols, mem.Bytes()[:n])
+	for p := range out.panels {
+		copy(out.q[p*len(m.q):], m.q)
+		copy(out.d[p*len(m.d):], m.d)
+		if m.m != nil {
+			copy(out.m[p*len(m.m):], m.m)
+		}
+		if m.f != nil {
+			copy(out.f[p*m.Cols*PanelRows:], m.f[:m.Cols*PanelRows])
+		}
+		if m.h != nil {
+			copy(out.h[p*m.Cols*PanelRows:], m.h[:m.Cols*PanelRows])
+		}
+	}
+	return out
+}
+
+// BenchmarkAttend prints the rate of attention over one span, in cache: QK and
+// PV products together, beside the float32 peak.
+func BenchmarkAttend(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, dim := range []int{64, 128, 256} {
+		kv, pages := randPaged(r, dim, 40)
+		for _, n := range []int{1, 3, 8, 32} {
+			b.Run(fmt.Sprintf("dim%d/%d", dim, n), func(b *testing.B) {
+				q := NewQueries(n, dim)
+				q.Reset(n, dim, n)
+				for i := range n {
+					q.Set(i, randFloats(r, dim, 0.1), 0, Span, i)
+				}
+				p := &Partials{Max: make([]float32, n), Sum: make([]float32, n), Out: make([]float32, n*dim)}
+				ns := fastest(b, func() { q.Attend(p, kv, 0, pages[:Span/pagePositions]) })
+				gmacs := float64(2*n*dim*Span) / ns
+				b.ReportMetric(gmacs, "GMAC/s")
+				b.ReportMetric(100*gmacs/limitsOnce().F32GMACs, "%peak")
+				b.ReportMetric(float64(Span*dim*4)/ns, "GB/s")
+			})
+		}
+	}
+}
+
+func BenchmarkLimits(b *testing.B) {
+	l := limitsOnce()
+	two, err := MeasureLimits(0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+	}
+	b.ReportMetric(l.ReadGBs, "GB/s")
+	b.ReportMetric(l.Int8GMACs, "int8-GMAC/s")
+	b.ReportMetric(l.F32GMACs, "f32-GMAC/s")
+	b.Logf("%d threads: %.1f GB/s, %.0f int8 GMAC/s, %.0f f32 GMAC/s", two.Threads, two.ReadGBs, two.Int8GMACs, two.F32GMACs)
+}
