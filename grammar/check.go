@@ -170,3 +170,13 @@ func ByteVocab() *Vocab {
 	}
 	return v
 }
+
+// Canonical rewrites a JSON text the way a grammar with compact white space
+// writes it.
+func Canonical(text []byte) ([]byte, error) {
+	v, err := parseJSON(text, 5000)
+	if err != nil {
+		return nil, err
+	}
+	return v.appendJSON(nil, &form{}, 0), nil
+}

@@ -1,0 +1,83 @@
+package grammarbench
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const tinyTokenizer = `{"added_tokens":[{"id":8,"content":"<|endoftext|>","special":true}],"pre_tokenizer":{},
+"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"Ġ":3,"Ġab":4,"{":5,"}":6,"\"":7,":":9,"1":10,"\":":11,",":12},"merges":["a b","Ġ ab",["\"",":"]]}}`
+
+func TestTokenizer(t *testing.T) {
+	tok, err := ReadTokenizer(strings.NewReader(tinyTokenizer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, id := range tok.Encode([]byte(`ab ab{"a":1`)) {
+		got = append(got, string(tok.Tokens[id]))
+	}
+	if s := strings.Join(got, "|"); s != `ab| ab|{|"|a|":|1` {
+		t.Errorf("encoded as %s", s)
+	}
+	if len(tok.End) != 1 || tok.End[0] != 8 || tok.Tokens[8] != nil {
+		t.Errorf("end tokens %v", tok.End)
+	}
+}
+
+func TestRun(t *testing.T) {
+	tok, err := ReadTokenizer(strings.NewReader(tinyTokenizer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := Run(context.Background(), strings.NewReader(`{"id":"x","schema":{"type":"object","properties":{"ab":{"const":1}},"required":["ab"],"additionalProperties":false},"tests":[{"valid":true,"data":{"ab":1}},{"valid":false,"data":{"a":1}}]}`), tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.Compiled != 1 || rep.Texts != 1 || rep.NonCanonical != 0 || rep.ForcedShare != 1 || rep.MaskUS.N == 0 {
+		t.Errorf("%+v", rep)
+	}
+}
+
+// TestRealTokenizers measures the development sample with the tokenizers that
+// COPPICE_TOKENIZERS lists (paths of tokenizer.json files).
+func TestRealTokenizers(t *testing.T) {
+	root, list := os.Getenv("COPPICE_SHARED"), os.Getenv("COPPICE_TOKENIZERS")
+	if root == "" || list == "" {
+		t.Skip("COPPICE_SHARED (the shared test data) and COPPICE_TOKENIZERS (tokenizer.json files) are not both set")
+	}
+	for _, path := range filepath.SplitList(list) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tok, err := ReadTokenizer(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.Open(filepath.Join(root, "data", "grammar", "maskbench_dev.jsonl.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer data.Close()
+		z, err := gzip.NewReader(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := Run(context.Background(), z, tok)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := json.MarshalIndent(rep, "", " ")
+		t.Logf("%s\n%s", path, out)
+		if rep.NonCanonical > 0 {
+			t.Errorf("%d texts were led away from their canonical tokens", rep.NonCanonical)
+		}
+	}
+}
