@@ -94,3 +94,26 @@ func TestRealModelScores(t *testing.T) {
 		}
 	}
 }
+
+func TestRealModelJumpForward(t *testing.T) {
+	schema := []byte(`{"type":"object","properties":{"pod":{"type":"string","maxLength":40},"reason":{"enum":["OOMKilled","ImagePullBackOff","CrashLoopBackOff","NodeNotReady"]},"oom_killed":{"type":"boolean"},"tags":{"type":"array","items":{"type":"string","maxLength":12},"minItems":1,"maxItems":3},"recommended_action":{"type":"string","maxLength":60}},"required":["pod","reason","oom_killed","tags","recommended_action"],"additionalProperties":false}`)
+	for _, name := range []string{smol, "gemma-3-270m-q4_k_m.gguf", "qwen2.5-0.5b-q4.gguf"} {
+		t.Run(name, func(t *testing.T) {
+			e := openReal(t, name, Config{Pages: 128}, model.Options{})
+			req := backend.Request{
+				Turns: []backend.Turn{
+					{Role: backend.System, Parts: []backend.Part{{Text: "You answer in JSON."}}},
+					user("Pod payment-worker-7d9f8b-x2k9p is in CrashLoopBackOff with exit code 137 (OOMKilled)."),
+					user("Give the verdict."),
+				},
+				Constraint: backend.Constraint{JSONSchema: schema}, MaxTokens: 160,
+			}
+			jump, not := jumpAndNot(t, req, func() *Engine { e.Flush(); return e })
+			t.Logf("%s\n%d passes with jump-forward, %d without; %d of %d tokens forced", jump.Part.Text,
+				passes(jump.Usage), passes(not.Usage), jump.Usage.ForcedTokens, len(jump.Part.Tokens))
+			if passes(jump.Usage) >= passes(not.Usage) {
+				t.Error("nothing was saved")
+			}
+		})
+	}
+}

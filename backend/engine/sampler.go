@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -132,10 +131,11 @@ func argmax(logits []float32, allowed []uint64) (best backend.Token, ok bool, er
 	best = -1
 	if allowed == nil {
 		for i, l := range logits {
-			if l > top {
+			if !(l <= top) { // greater, or not a number
+				if l != l {
+					return 0, false, errNaN
+				}
 				top, best = l, backend.Token(i)
-			} else if l != l {
-				return 0, false, errNaN
 			}
 		}
 		return best, best >= 0, nil
@@ -165,11 +165,11 @@ func (s *sampler) weigh(logits []float32, allowed []uint64, top float32) {
 	s.entries = s.buf[:0]
 	defer func() { s.buf = s.entries }()
 	t := s.p.Temperature
-	// What min-p would drop in the end need not be sorted before, unless top-p
-	// counts it.
-	floor := math.Inf(-1)
+	// Less than e^-32 of the best is never drawn. What min-p would drop in the
+	// end need not be sorted before, unless top-p counts it.
+	floor := float64(top) - 32*t
 	if s.p.MinP > 0 && (s.p.TopP == 0 || s.p.TopP == 1) {
-		floor = float64(top) + t*math.Log(s.p.MinP)
+		floor = max(floor, float64(top)+t*math.Log(s.p.MinP))
 	}
 	add := func(i int) {
 		if l := float64(logits[i]); l >= floor {
@@ -209,10 +209,10 @@ func (s *sampler) truncate() {
 		var total float64
 		if n < len(s.entries) {
 			order.popTo(n)
-			for _, e := range order.popped(n) {
+			s.entries = order.popped(n)
+			for _, e := range s.entries {
 				total += e.weight
 			}
-			s.entries = order.popped(n)
 		} else {
 			for _, e := range s.entries {
 				total += e.weight
@@ -267,8 +267,9 @@ func (s *sampler) draw(u float64) backend.Token {
 // best entry first, whose popped entries collect at its end in reverse.
 type topHeap []entry
 
-func better(a, b entry) int {
-	return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.token, b.token))
+// better reports whether a goes before b; no two entries are equal.
+func better(a, b entry) bool {
+	return a.weight > b.weight || a.weight == b.weight && a.token < b.token
 }
 
 func (h topHeap) init() {
@@ -283,10 +284,10 @@ func (h topHeap) down(i, n int) {
 		if kid >= n {
 			return
 		}
-		if kid+1 < n && better(h[kid+1], h[kid]) < 0 {
+		if kid+1 < n && better(h[kid+1], h[kid]) {
 			kid++
 		}
-		if better(h[kid], h[i]) >= 0 {
+		if !better(h[kid], h[i]) {
 			return
 		}
 		h[i], h[kid] = h[kid], h[i]
@@ -306,7 +307,8 @@ func (h topHeap) popTo(k int) {
 	}
 }
 
-// popped returns the k entries popped so far, the best first.
+// popped returns the k entries popped so far, the best first. It ends the heap:
+// call it once.
 func (h topHeap) popped(k int) []entry {
 	out := h[len(h)-k:]
 	slices.Reverse(out)
