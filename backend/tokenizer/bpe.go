@@ -13,7 +13,6 @@ type bpe struct {
 	merges *mergeTable
 	bytes  [256]int32       // symbol of a single byte
 	whole  map[string]Token // words by their bytes, if merges are ignored for them
-	extra  [][]byte         // bytes of the symbols outside the vocabulary
 	size   int32            // of the vocabulary
 	alone  [256]Token       // token of a single byte, -1 if the vocabulary has none
 }
@@ -21,16 +20,18 @@ type bpe struct {
 func newBPE(v *vocabulary, merges []string, p pre) (*bpe, error) {
 	b := &bpe{pre: p, size: int32(len(v.texts)), merges: newMergeTable(len(merges))}
 	extra := map[string]int32{}
-	// A control token is never the result of a merge, whatever its text.
+	isControl := func(text string) bool {
+		id, ok := v.byText[text]
+		return ok && v.kinds[id]&(control|unknown) != 0
+	}
 	symbolOf := func(text string) int32 {
-		if id, ok := v.byText[text]; ok && v.kinds[id]&(control|unknown) == 0 {
+		if id, ok := v.byText[text]; ok && !isControl(text) {
 			return id
 		}
 		id, ok := extra[text]
 		if !ok {
-			id = b.size + int32(len(b.extra))
+			id = b.size + int32(len(extra))
 			extra[text] = id
-			b.extra = append(b.extra, appendUnmapped(nil, text))
 		}
 		return id
 	}
@@ -44,6 +45,9 @@ func newBPE(v *vocabulary, merges []string, p pre) (*bpe, error) {
 			return nil, corruptf("merge %d is %q, not two texts with a space between", i, m)
 		}
 		left, right := m[:cut+1], m[cut+2:]
+		if isControl(left + right) {
+			continue // plain text never becomes a control token
+		}
 		s := b.merges.slot(symbolOf(left), symbolOf(right))
 		if s.left < 0 { // the first of two equal merges counts
 			*s = mergeSlot{symbolOf(left), symbolOf(right), uint32(i), symbolOf(left + right)}

@@ -56,6 +56,15 @@ func (t *Tokenizer) EncodePieces(pieces []Piece) []Token {
 	return t.encode(b.String(), spans)
 }
 
+// WithBOS puts BOS before tokens if the model expects one and they do not start with
+// it already, as the tokens of a chat template may.
+func (t *Tokenizer) WithBOS(ids []Token) []Token {
+	if !t.addBOS || len(ids) > 0 && ids[0] == t.vocab.bos {
+		return ids
+	}
+	return append([]Token{t.vocab.bos}, ids...)
+}
+
 func (t *Tokenizer) encode(text string, spans []span) []Token {
 	if text == "" {
 		return nil
