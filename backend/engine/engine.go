@@ -150,6 +150,7 @@ type Engine struct {
 	sched     *scheduler
 	pass      uint64
 	batch     model.Batch
+	steps     []work
 	buffers   [][]float32
 	mask      []uint64
 	rawLogits []float32
@@ -158,6 +159,15 @@ type Engine struct {
 
 // New starts an engine. Close it when done; that closes the model too.
 func New(cfg Config) (*Engine, error) {
+	e, err := build(cfg)
+	if err == nil {
+		go e.loop()
+	}
+	return e, err
+}
+
+// build is New without the loop.
+func build(cfg Config) (*Engine, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
@@ -184,7 +194,6 @@ func New(cfg Config) (*Engine, error) {
 	e.mask = make([]uint64, (cfg.Model.VocabSize()+63)/64)
 	e.sched = e.newScheduler()
 	e.stats = e.snapshot()
-	go e.loop()
 	return e, nil
 }
 

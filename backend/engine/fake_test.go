@@ -145,6 +145,13 @@ func (m *fakeModel) fill(prefix []backend.Token, logits []float32) {
 	}
 }
 
+var fakeBytes = func() (b [256]byte) {
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return b
+}()
+
 // The fake vocabulary: bytes, a few longer tokens, control tokens.
 var fakeWords = []string{
 	"the", " the", "in", "ing", "er", "\n\n", "{\"", "\":", "true", "false", "ST", "OP-", "Ox", "ab", "abc",
@@ -210,7 +217,7 @@ func (t fakeTokenizer) EncodePieces(pieces []tokenizer.Piece) (ids []backend.Tok
 func (fakeTokenizer) Bytes(id backend.Token) []byte {
 	switch {
 	case id < 256:
-		return []byte{byte(id)}
+		return fakeBytes[id : id+1]
 	case int(id)-256 < len(fakeWords):
 		return []byte(fakeWords[id-256])
 	}

@@ -43,6 +43,8 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		sample: newSampler(req.Sampling, p.ids),
 		stream: newStream(e.tok.Bytes, req.Stop),
 		out:    newOutput[*backend.Result](),
+
+		listened: emit != nil,
 	}
 	if req.MaxTokens > 0 {
 		g.limit = min(g.limit, req.MaxTokens)
@@ -70,7 +72,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 	if g.finished {
 		g.finish(e, s, g.err)
 	} else {
-		g.out.send(g.stream.take())
+		g.send()
 		if err := e.submit(s); err != nil {
 			return nil, err
 		}

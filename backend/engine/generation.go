@@ -17,6 +17,8 @@ type generation struct {
 	sample *sampler
 	stream *stream
 	out    *output[*backend.Result]
+	// listened: somebody wants the text as it comes.
+	listened bool
 
 	constrained bool
 	state       grammar.State
@@ -56,7 +58,14 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		e.finish(s, g.err)
 		return
 	}
-	g.out.send(g.stream.take())
+	g.send()
+}
+
+// send hands on the text that is certain, if somebody listens.
+func (g *generation) send() {
+	if g.listened {
+		g.out.send(g.stream.take())
+	}
 }
 
 // draw picks the next token of s.
@@ -167,7 +176,9 @@ func (g *generation) result(s *sequence) *backend.Result {
 		at, r.Matched = g.stop.at, g.stop.stop
 	}
 	e := g.stream.finish(at, func(text string) []backend.Token { return encodeText(g.engine.tok, text) })
-	g.out.send(e.deltas)
+	if g.listened {
+		g.out.send(e.deltas)
+	}
 	r.Part = backend.Part{Text: e.text, Tokens: e.tokens, Model: g.engine.cfg.Fingerprint}
 	if len(e.tokens) == 0 {
 		r.Part.Model = ""

@@ -91,9 +91,13 @@ func (e *Engine) round() {
 
 // reap ends the sequences whose callers have gone.
 func (e *Engine) reap() {
-	for _, list := range [][]*sequence{e.sched.running, e.sched.waiting} {
+	for _, list := range [...][]*sequence{e.sched.running, e.sched.waiting} {
+		gone := func(s *sequence) bool { return s.ctx.Err() != nil }
+		if !slices.ContainsFunc(list, gone) {
+			continue
+		}
 		for _, s := range slices.Clone(list) {
-			if s.ctx.Err() != nil {
+			if gone(s) {
 				e.sched.remove(s)
 				e.finish(s, ctxError(s.ctx))
 			}
@@ -159,16 +163,14 @@ func (e *Engine) step(plan []work) {
 	e.pass++
 	// All of it is computed before any task sees a logit: a task may end its
 	// sequence, or start others.
-	steps := slices.Clone(plan)
-	starts := make([]int, len(steps))
-	for i, w := range steps {
-		starts[i] = w.seq.computed
+	e.steps = append(e.steps[:0], plan...)
+	for _, w := range e.steps {
 		w.seq.usage.pass(e.id, e.pass, w.n)
 		e.totals.Computed += uint64(w.n)
 		e.sched.progress(w.seq, w.n)
 	}
 	used := 0
-	for i, w := range steps {
+	for i, w := range e.steps {
 		row := &e.batch.Rows[i]
 		for _, o := range row.Outputs {
 			logits := e.buffers[used]
@@ -176,7 +178,7 @@ func (e *Engine) step(plan []work) {
 			if w.seq.ended {
 				continue
 			}
-			w.seq.task.logits(e, w.seq, starts[i]+o, logits)
+			w.seq.task.logits(e, w.seq, row.Start+o, logits)
 		}
 	}
 }

@@ -47,9 +47,15 @@ type scheduler struct {
 	failed  []failure // to be ended by the caller
 	plan    []work
 	outputs int // logits that plan needs
-	pageBuf []int32
 	preempt int // preemptions so far
 	idle    int // steps in a row that had no work
+
+	// Memory that steps use again.
+	pageBuf []int32
+	decode  []*sequence
+	prefill []*sequence
+	list    []*sequence
+	runs    map[string]uint64
 }
 
 // work is the next n tokens of a sequence.
@@ -75,16 +81,23 @@ func (s *scheduler) next() []work {
 
 	// Decoding sequences, the longest unserved first. If there is anything to
 	// prefill, an eighth of the budget is kept for it.
-	decode := s.pick(func(q *sequence) bool { return !q.prefilling() })
-	slices.SortStableFunc(decode, func(a, b *sequence) int { return cmp.Compare(a.served, b.served) })
+	s.decode, s.prefill = s.decode[:0], s.prefill[:0]
+	for _, q := range s.running {
+		if q.prefilling() {
+			s.prefill = append(s.prefill, q)
+		} else {
+			s.decode = append(s.decode, q)
+		}
+	}
+	slices.SortStableFunc(s.decode, func(a, b *sequence) int { return cmp.Compare(a.served, b.served) })
 	keep := 0
-	if len(decode) < len(s.running) || len(s.waiting) > 0 && len(s.running) < s.maxSeqs {
+	if len(s.prefill) > 0 || len(s.waiting) > 0 && len(s.running) < s.maxSeqs {
 		keep = min(s.budget-1, max(1, s.budget/8))
 	}
-	for _, q := range decode {
+	for _, q := range s.decode {
 		budget -= s.add(q, budget-keep)
 	}
-	for _, q := range s.pick((*sequence).prefilling) {
+	for _, q := range s.prefill {
 		budget -= s.add(q, budget)
 	}
 	s.admit(budget)
@@ -92,16 +105,6 @@ func (s *scheduler) next() []work {
 		w.seq.served = s.step
 	}
 	return s.plan
-}
-
-// pick returns the running sequences that ok is true of.
-func (s *scheduler) pick(ok func(*sequence) bool) (out []*sequence) {
-	for _, q := range s.running {
-		if ok(q) {
-			out = append(out, q)
-		}
-	}
-	return out
 }
 
 // add plans up to budget tokens of a running sequence and returns how many.
@@ -197,8 +200,13 @@ func (s *scheduler) first(q *sequence) bool {
 // or has waited too long first, by arrival; then by cached prefix, the longest
 // first, and those of a run together.
 func (s *scheduler) order() []*sequence {
-	list := slices.Clone(s.waiting[:min(len(s.waiting), scanLimit)])
-	runs := make(map[string]uint64) // first arrival of each run
+	list := append(s.list[:0], s.waiting[:min(len(s.waiting), scanLimit)]...)
+	s.list = list
+	if s.runs == nil {
+		s.runs = make(map[string]uint64)
+	}
+	runs := s.runs // first arrival of each run
+	clear(runs)
 	at := s.cache.Version() + 1
 	for _, q := range list {
 		if q.peekAt != at {

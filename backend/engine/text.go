@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"unicode/utf8"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/tokenizer"
@@ -49,7 +50,11 @@ type stopAt struct {
 // any; then the generation is over.
 func (s *stream) push(t backend.Token, origin backend.Origin) (stopAt, bool) {
 	before := len(s.text)
-	s.text = append(s.text, s.decoder.PushBytes(s.tokenBytes(t))...)
+	if b := s.tokenBytes(t); s.decoder.Held() == 0 && utf8.Valid(b) {
+		s.text = append(s.text, b...)
+	} else {
+		s.text = append(s.text, s.decoder.PushBytes(b)...)
+	}
 	s.tokens = append(s.tokens, mark{t, origin, len(s.text), s.decoder.Held() == 0})
 	return s.findStop(before)
 }
