@@ -1,0 +1,48 @@
+# Everything here needs Go and make; nothing needs cgo or a network beyond the
+# module download.
+
+export CGO_ENABLED = 0
+
+ALERT ?= Pod payment-worker-7d9f8b-x2k9p is in CrashLoopBackOff with exit code 137 (OOMKilled)
+export ALERT
+
+MODELS ?= .models
+
+.PHONY: build demo test race vet test-models models eval clean
+
+build: bin/coppice
+
+bin/coppice: FORCE
+	@go build -trimpath -o bin/coppice ./cmd/coppice
+FORCE:
+
+# demo runs examples/triage on the embedded model. ALERT="..." make demo for
+# another alert, ARGS="--json" for data.
+demo: build
+	@./bin/coppice run triage --input "alert=$$ALERT" $(ARGS)
+
+test:
+	go test ./...
+
+race:
+	CGO_ENABLED=1 go test -race ./...
+
+vet:
+	@test -z "$$(gofmt -l .)" || { echo "not gofmt'd:"; gofmt -l .; exit 1; }
+	go vet ./...
+
+# models fetches the small real models that test-models compares with
+# llama.cpp's recorded answers.
+models:
+	.ci/models $(MODELS) smollm2 gemma3 qwen25
+
+test-models: models
+	COPPICE_MODELS=$(abspath $(MODELS)) go test -count=1 -run 'Golden|Real' ./backend/... ./cmd/...
+
+# eval measures the embedded model on 200 alerts with wording and names that
+# its training never saw, through the whole program.
+eval:
+	go run ./examples/triage/eval $(ARGS)
+
+clean:
+	rm -rf bin

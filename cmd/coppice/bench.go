@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// benchReport is what every benchmark prints.
+type benchReport struct {
+	Machine string     `json:"machine"`
+	Commit  string     `json:"commit"`
+	Rows    []benchRow `json:"rows"`
+}
+
+// benchRow is one figure beside its limit and its peer, where there are any.
+type benchRow struct {
+	What  string   `json:"what"`
+	Value float64  `json:"value"`
+	Unit  string   `json:"unit"`
+	Limit *float64 `json:"limit,omitempty"` // what the machine allows, same unit
+	Peer  *float64 `json:"peer,omitempty"`  // what the peer reaches, same unit
+	// Ratio is how much better than the peer, or, without one, what part of
+	// the limit; of rows that compare two of our own, the row says what.
+	Ratio *float64 `json:"ratio,omitempty"`
+}
+
+// benchmark is one NAME of 'coppice bench'.
+type benchmark struct {
+	name, short string
+	run         func(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
+}
+
+type benchOptions struct {
+	modelFlags
+	runs int
+}
+
+var benchmarks = []benchmark{
+	{"fork", "1, 8 and 32 branches over one shared prompt: tokens computed, time", benchFork},
+	{"jump", "the same constrained generation with and without jump-forward", benchJump},
+	{"radix", "the prefix tree: match, insert, evict", benchRadix},
+	{"frontend", "what the runtime adds: programs on a backend that answers at once", benchFrontend},
+}
+
+func (a *app) benchCmd() *cobra.Command {
+	var (
+		o      benchOptions
+		asJSON bool
+	)
+	var long strings.Builder
+	long.WriteString("Measure on this machine. NAME is one of\n\n")
+	var names []string
+	for _, b := range benchmarks {
+		fmt.Fprintf(&long, "  %-10s %s\n", b.name, b.short)
+		names = append(names, b.name)
+	}
+	c := &cobra.Command{
+		Use:       "bench NAME",
+		Short:     "Measure on this machine",
+		Long:      long.String(),
+		ValidArgs: names,
+		Args:      exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			i := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == args[0] })
+			if i < 0 {
+				return usagef("no benchmark %q; there are: %s", args[0], strings.Join(names, ", "))
+			}
+			if o.runs < 1 {
+				return usagef("--runs is %d, it must be at least 1", o.runs)
+			}
+			rows, err := benchmarks[i].run(a, cmd.Context(), &o)
+			if err != nil {
+				return err
+			}
+			r := benchReport{Machine: machine(), Commit: buildInfo().Commit, Rows: rows}
+			if asJSON {
+				return a.printJSON(r)
+			}
+			return a.printBench(r)
+		},
+	}
+	o.register(c)
+	c.Flags().IntVar(&o.runs, "runs", 3, "runs of each setting, alternating; the median counts")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) printBench(r benchReport) error {
+	fmt.Fprintf(a.out, "%s, commit %s\n\n", r.Machine, r.Commit)
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "what\tvalue\tunit\tlimit\tpeer\tratio\t")
+	opt := func(p *float64) string {
+		if p == nil {
+			return ""
+		}
+		return number(*p)
+	}
+	for _, x := range r.Rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", x.What, number(x.Value), x.Unit, opt(x.Limit), opt(x.Peer), opt(x.Ratio))
+	}
+	return w.Flush()
+}
+
+// number prints three figures that matter.
+func number(v float64) string {
+	switch {
+	case v == float64(int64(v)):
+		return fmt.Sprint(int64(v))
+	case v >= 100 || v <= -100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10 || v <= -10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// machine names the processor, as far as the system tells.
+func machine() string {
+	name := runtime.GOARCH
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+				name = strings.TrimSpace(v)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%s, %d cores, %s/%s", name, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+}
+
+// median of a non-empty list; the list is sorted.
+func median(xs []float64) float64 {
+	slices.Sort(xs)
+	if n := len(xs); n%2 == 0 {
+		return (xs[n/2-1] + xs[n/2]) / 2
+	}
+	return xs[len(xs)/2]
+}
+
+func ptr(v float64) *float64 { return &v }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/tokenizer"
+	"github.com/coppice-run/coppice/grammar"
+	"github.com/coppice-run/coppice/lang"
+)
+
+func (a *app) explainCmd() *cobra.Command {
+	var (
+		m      modelFlags
+		in     inputFlags
+		asJSON bool
+	)
+	c := &cobra.Command{
+		Use:   "explain PROGRAM",
+		Short: "Say what a program will cost, before any call",
+		Long: `Say what a program will cost before any call: the trunk that all branches share,
+the branches, what will be computed and what reused, what a schema forces, and
+layouts that break reuse. Inputs that are not given make ranges.
+
+Tokens are counted with the model's tokenizer; a remote engine's are reckoned
+from the lengths of texts.`,
+		Args: exactly("PROGRAM"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			g, _, err := loadProgram(args[0])
+			if err != nil {
+				return err
+			}
+			inputs, err := in.args()
+			if err != nil {
+				return err
+			}
+			o := lang.ExplainOptions{Inputs: inputs, Remote: m.backend != ""}
+			if m.backend == "" {
+				be, err := m.open(cmd.Context())
+				if err != nil {
+					return err
+				}
+				defer be.Close()
+				o.Context = be.Info().ContextLength
+				est, err := newEstimator(cmd.Context(), be, &m)
+				if err != nil {
+					return err
+				}
+				o.Estimator = est
+			}
+			x, err := lang.Explain(g, o)
+			if err != nil {
+				return usageError{err}
+			}
+			if asJSON {
+				return a.printJSON(x)
+			}
+			_, err = fmt.Fprint(a.out, x.String())
+			return err
+		},
+	}
+	m.register(c)
+	in.register(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// estimator counts tokens for an explanation with the model's own tokenizer.
+type estimator struct {
+	ctx   context.Context
+	be    backend.Tokenizer
+	vocab *grammar.Vocab
+}
+
+func newEstimator(ctx context.Context, be backend.Backend, m *modelFlags) (*estimator, error) {
+	t, ok := be.(backend.Tokenizer)
+	if !ok {
+		return nil, fmt.Errorf("%s shows no token ids: %w", be.Info().Model, backend.ErrUnsupported)
+	}
+	f, err := m.openGGUF()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		return nil, err
+	}
+	vocab, err := vocabOf(tok)
+	if err != nil {
+		return nil, err
+	}
+	return &estimator{ctx, t, vocab}, nil
+}
+
+// vocabOf is a tokenizer's vocabulary as package grammar takes it.
+func vocabOf(tok *tokenizer.Tokenizer) (*grammar.Vocab, error) {
+	tokens := make([][]byte, tok.Size())
+	for i := range tokens {
+		if id := tokenizer.Token(i); !tok.IsControl(id) {
+			tokens[i] = append([]byte(nil), tok.Bytes(id)...)
+		}
+	}
+	return grammar.NewVocab(tokens, grammar.VocabOptions{
+		EndTokens: tok.EndTokens(),
+		Encode:    func(text []byte) []int32 { return tok.Encode(string(text), false) },
+	})
+}
+
+// Tokenize is the ids of a prompt.
+func (e *estimator) Tokenize(turns []lang.Turn, open bool) ([]int32, error) {
+	list := make([]backend.Turn, len(turns))
+	for i, t := range turns {
+		list[i] = backend.Turn{Role: backend.Role(t.Role), Open: t.Open}
+		if t.Text != "" {
+			list[i].Parts = []backend.Part{{Text: t.Text}}
+		}
+	}
+	return e.be.Tokenize(list, open)
+}
+
+// Constrained says what is known of a constrained text: the tokens forced at
+// its beginning at least, and how it looks.
+func (e *estimator) Constrained(c lang.Constraint) (lang.Shape, error) {
+	spec := grammar.Spec{JSONSchema: c.Schema, Regex: c.Regex, EBNF: c.EBNF}
+	g, err := grammar.Compile(e.ctx, spec, e.vocab)
+	if err != nil {
+		return lang.Shape{}, err
+	}
+	first, _ := g.Start().Jump()
+	text, err := shapeOf(e.ctx, spec)
+	if err != nil {
+		return lang.Shape{}, err
+	}
+	return lang.Shape{
+		Tokens: lang.Range{Min: len(first) + 1, Max: len(first) + 1, Open: true},
+		Forced: lang.Range{Min: len(first), Max: len(first), Open: true},
+		Text:   text,
+	}, nil
+}
+
+// shapeOf draws a text of the grammar along a shortest way from one forced
+// stretch to the next, with … for what the model chooses.
+func shapeOf(ctx context.Context, spec grammar.Spec) (string, error) {
+	bytes := grammar.ByteVocab()
+	g, err := grammar.Compile(ctx, spec, bytes)
+	if err != nil {
+		return "", err
+	}
+	const (
+		maxText   = 2000 // bytes of the drawing
+		maxStates = 4000 // looked at in one search
+	)
+	var b strings.Builder
+	mask := make([]uint64, bytes.MaskWords())
+	s := g.Start()
+	for b.Len() < maxText {
+		if f := s.Forced(); len(f) > 0 {
+			next, err := s.AcceptBytes(f)
+			if err != nil {
+				return "", err
+			}
+			b.Write(f)
+			s = next
+			continue
+		}
+		if s.Done() {
+			return b.String(), nil
+		}
+		next, ok := nextForced(s, mask, maxStates)
+		b.WriteString("…")
+		if !ok {
+			return b.String(), nil
+		}
+		s = next
+	}
+	b.WriteString("…")
+	return b.String(), nil
+}
+
+// nextForced is the nearest state after s in which something is forced or the
+// text is over; breadth first.
+func nextForced(s grammar.State, mask []uint64, limit int) (grammar.State, bool) {
+	queue := []grammar.State{s}
+	seen := map[string]bool{string(s.Encode()): true}
+	for len(queue) > 0 && len(seen) < limit {
+		at := queue[0]
+		queue = queue[1:]
+		at.Mask(mask)
+		for c := range 256 {
+			if mask[c/64]>>(c%64)&1 == 0 {
+				continue
+			}
+			next, err := at.AcceptBytes([]byte{byte(c)})
+			if err != nil {
+				continue
+			}
+			if next.Done() || len(next.Forced()) > 1 {
+				return next, true
+			}
+			if key := string(next.Encode()); !seen[key] {
+				seen[key] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return s, false
+}

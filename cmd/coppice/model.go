@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/gguf"
+	"github.com/coppice-run/coppice/backend/model"
+	"github.com/coppice-run/coppice/backend/open"
+	"github.com/coppice-run/coppice/backend/sapling"
+)
+
+// embedded are the models that this binary carries.
+var embedded = map[string]func() []byte{"sapling": sapling.GGUF}
+
+// modelFlags are --model and --backend, which every command that talks to a
+// model has.
+type modelFlags struct {
+	model, backend string
+	threads        int
+}
+
+func (m *modelFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&m.model, "model", "sapling", "model: a .gguf file, a name from 'coppice models'")
+	c.Flags().StringVar(&m.backend, "backend", "", "engine by URL, e.g. openai+http://host:port/v1?model=NAME (default: our own engine)")
+	c.Flags().IntVar(&m.threads, "threads", 0, "compute threads of our own engine (default: all cores)")
+	c.MarkFlagsMutuallyExclusive("model", "backend")
+}
+
+// url is the backend as package open reads it.
+func (m *modelFlags) url() (string, error) {
+	if m.backend != "" {
+		return m.backend, nil
+	}
+	if _, ok := embedded[m.model]; ok {
+		return "engine://" + m.model, nil
+	}
+	path, err := modelPath(m.model)
+	if err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+// publicURL is a backend's URL as it may be written to a file: without a key,
+// and a model file by its full path.
+func publicURL(s string) string {
+	if !strings.Contains(s, "://") {
+		if abs, err := filepath.Abs(s); err == nil {
+			return abs
+		}
+		return s
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return ""
+	}
+	u.User = nil
+	return u.String()
+}
+
+func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
+	u, err := m.url()
+	if err != nil {
+		return nil, err
+	}
+	return open.Backend(ctx, u, open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads}})
+}
+
+// openGGUF opens the model's file itself, for commands that look inside.
+func (m *modelFlags) openGGUF() (*gguf.File, error) {
+	if m.backend != "" {
+		return nil, usagef("this command looks inside a model file: use --model, not --backend")
+	}
+	if f, ok := embedded[m.model]; ok {
+		return gguf.Parse(f())
+	}
+	path, err := modelPath(m.model)
+	if err != nil {
+		return nil, err
+	}
+	return gguf.Open(path)
+}
+
+// modelPath finds a model file: a path as it is, or a name in the model
+// folder.
+func modelPath(name string) (string, error) {
+	if strings.HasSuffix(name, ".gguf") {
+		if _, err := os.Stat(name); err == nil {
+			return name, nil
+		}
+	}
+	for _, f := range modelFiles() {
+		base := filepath.Base(f)
+		if base == name || strings.TrimSuffix(base, ".gguf") == name {
+			return f, nil
+		}
+	}
+	return "", usagef("no model %q: give the path of a .gguf file or a name that 'coppice models' lists", name)
+}
+
+// modelFolder is where model files are looked for by name.
+func modelFolder() string {
+	if d := os.Getenv("COPPICE_MODELS"); d != "" {
+		return d
+	}
+	return ".models"
+}
+
+func modelFiles() []string {
+	files, _ := filepath.Glob(filepath.Join(modelFolder(), "*.gguf"))
+	sort.Strings(files)
+	return files
+}
+
+// modelInfo is a line of 'coppice models'.
+type modelInfo struct {
+	Name     string `json:"name"`
+	Family   string `json:"family"`
+	Bytes    int64  `json:"bytes"`
+	Context  uint64 `json:"context_length"`
+	Template bool   `json:"chat_template"`
+	Where    string `json:"where"`
+	Error    string `json:"error,omitempty"`
+}
+
+func describe(name, where string, size int64, f *gguf.File, err error) modelInfo {
+	i := modelInfo{Name: name, Where: where, Bytes: size}
+	if err != nil {
+		i.Error = err.Error()
+		return i
+	}
+	i.Family = f.Architecture()
+	i.Context, _ = f.Uint(i.Family + ".context_length")
+	_, i.Template = f.String("tokenizer.chat_template")
+	return i
+}
+
+func (a *app) modelsCmd() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "models",
+		Short: "List the models that can be named with --model",
+		Long: `List the models that can be named with --model: those in the binary, and the
+.gguf files in the folder that COPPICE_MODELS names (default .models).`,
+		Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			var list []modelInfo
+			for name, bytes := range embedded {
+				f, err := gguf.Parse(bytes())
+				list = append(list, describe(name, "in this binary", int64(len(bytes())), f, err))
+			}
+			sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+			for _, path := range modelFiles() {
+				var size int64
+				if st, err := os.Stat(path); err == nil {
+					size = st.Size()
+				}
+				f, err := gguf.Open(path)
+				list = append(list, describe(strings.TrimSuffix(filepath.Base(path), ".gguf"), path, size, f, err))
+				if err == nil {
+					f.Close()
+				}
+			}
+			if asJSON {
+				return a.printJSON(list)
+			}
+			for _, m := range list {
+				if m.Error != "" {
+					fmt.Fprintf(a.out, "%-34s  cannot be used: %s\n", m.Name, m.Error)
+					continue
+				}
+				fmt.Fprintf(a.out, "%-34s  %-8s %8.1f MB  context %6d  %s\n", m.Name, m.Family, float64(m.Bytes)/1e6, m.Context, m.Where)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}

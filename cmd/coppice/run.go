@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+)
+
+func (a *app) runCmd() *cobra.Command {
+	var (
+		m       modelFlags
+		in      inputFlags
+		journal string
+		seed    uint64
+		asJSON  bool
+	)
+	c := &cobra.Command{
+		Use:   "run PROGRAM",
+		Short: "Run a program",
+		Long: `Run a program: a .yaml or .json file, or a built-in example (triage).
+
+With --journal every result is kept in a file as it comes. If the process dies,
+the same command, or 'coppice resume FILE', goes on from there: nothing that was
+finished is done again.`,
+		Example: `  coppice run triage
+  coppice run triage --input alert="node-3 stopped answering"
+  coppice run prog.yaml --input q=why --journal run.journal --json
+  coppice run prog.yaml --backend 'openai+http://127.0.0.1:8000/v1?model=NAME'`,
+		Args: exactly("PROGRAM"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			g, funcs, err := loadProgram(args[0])
+			if err != nil {
+				return err
+			}
+			inputs, err := in.args()
+			if err != nil {
+				return err
+			}
+			if _, err := g.Bind(inputs); err != nil {
+				return usageError{err}
+			}
+			url, err := m.url()
+			if err != nil {
+				return err
+			}
+			be, err := m.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer be.Close()
+			opts := []runtime.Option{runtime.WithSeed(seed), runtime.WithBackendURL(publicURL(url))}
+			if journal != "" {
+				opts = append(opts, runtime.WithJournal(journal))
+			}
+			return a.show(g, be.Info().Model, journal, asJSON, func(sink runtime.Option) (*runtime.Report, error) {
+				return runtime.RunGraph(cmd.Context(), be, g, funcs, inputs, append(opts, sink)...)
+			})
+		},
+	}
+	m.register(c)
+	in.register(c)
+	c.Flags().StringVar(&journal, "journal", "", "keep the run in this file and go on with it if it is there")
+	c.Flags().Uint64Var(&seed, "seed", 0, "seed of the run, for nodes that sample")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) resumeCmd() *cobra.Command {
+	var (
+		m      modelFlags
+		asJSON bool
+	)
+	c := &cobra.Command{
+		Use:   "resume JOURNAL",
+		Short: "Go on with a run from its journal",
+		Long: `Go on with a run from its journal. The program, its inputs and its seed come
+from the journal; so does the model, unless --model or --backend names it.
+A journal of a finished run gives the same report again, without any call.`,
+		Args: exactly("JOURNAL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			info, err := runtime.ReadJournal(args[0])
+			if err != nil {
+				return err
+			}
+			g, err := lang.Decode(info.Header.Graph, args[0])
+			if err != nil {
+				return fmt.Errorf("the program in %s: %w", args[0], err)
+			}
+			if info.Header.Backend != "" && !cmd.Flags().Changed("model") && !cmd.Flags().Changed("backend") {
+				m.backend = info.Header.Backend
+			}
+			var funcs lang.Funcs
+			if load, ok := examples[info.Header.Program]; ok {
+				if _, funcs, err = load(); err != nil {
+					return err
+				}
+			}
+			be, err := m.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer be.Close()
+			return a.show(g, be.Info().Model, args[0], asJSON, func(sink runtime.Option) (*runtime.Report, error) {
+				return runtime.Resume(cmd.Context(), be, args[0], funcs, sink)
+			})
+		},
+	}
+	m.register(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// show carries out a run, shows its branches while it goes, and prints its
+// report.
+func (a *app) show(g *lang.Graph, model, journal string, asJSON bool, do func(sink runtime.Option) (*runtime.Report, error)) error {
+	v := newView(a.errOut, g, model, asJSON)
+	report, err := do(runtime.WithSink(v))
+	v.close()
+	if err != nil {
+		if journal != "" && report != nil && errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%w; what was finished is kept: coppice resume %s", err, journal)
+		}
+		return err
+	}
+	if asJSON {
+		return a.printJSON(report)
+	}
+	return a.printReport(report)
+}
