@@ -49,8 +49,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{},
 	}
 	m.running = true
-	m.masks.max = c.limits.MaskBytes
-	m.masks.scratch = make([]uint64, vocab.MaskWords())
+	m.initMasks()
 	m.init()
 	m.build.reset()
 	m.begins(root, nil)

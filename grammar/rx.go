@@ -92,20 +92,21 @@ type nodeKey struct {
 
 // pool owns the expressions of one grammar.
 type pool struct {
-	nodes   []node
-	leaves  []leaf
-	byKey   map[nodeKey]nodeID
-	byList  map[string]nodeID
-	byLeaf  map[string]int32
-	classes map[string]nodeID
-	tables  map[cutset]*classMap
-	anyChar [nEncoders]nodeID // one character
-	anyText [nEncoders]nodeID // any number of them
-	work    int               // elementary steps left
-	max     int               // nodes at most
-	running bool              // past compiling: limits no longer fail
-	base    nodeID            // nodes below are those of basePool
-	buf     []byte
+	nodes    []node
+	leaves   []leaf
+	byKey    map[nodeKey]nodeID
+	byList   map[string]nodeID
+	byLeaf   map[string]int32
+	classes  map[string]nodeID
+	tables   map[cutset]*classMap
+	anyChar  [nEncoders]nodeID // one character
+	anyText  [nEncoders]nodeID // any number of them
+	freeText [nEncoders]nodeID // anyText and what closes it in a compact JSON text
+	work     int               // elementary steps left
+	max      int               // nodes at most
+	running  bool              // past compiling: limits no longer fail
+	base     nodeID            // nodes below are those of basePool
+	buf      []byte
 }
 
 // fail is the panic value of the inner stages; Compile turns it into an error.
@@ -130,7 +131,7 @@ func newPool() *pool {
 		nodes: append(make([]node, 0, 2*len(b.nodes)), b.nodes...), leaves: append(make([]leaf, 0, 2*len(b.leaves)), b.leaves...),
 		byKey: maps.Clone(b.byKey), byList: maps.Clone(b.byList), byLeaf: maps.Clone(b.byLeaf),
 		classes: maps.Clone(b.classes), tables: maps.Clone(b.tables),
-		anyChar: b.anyChar, anyText: b.anyText, work: 1 << 30, max: 1 << 30, base: b.base,
+		anyChar: b.anyChar, anyText: b.anyText, freeText: b.freeText, work: 1 << 30, max: 1 << 30, base: b.base,
 	}
 	for i := range p.nodes {
 		if t := p.nodes[i].tab; t != nil {
@@ -140,7 +141,7 @@ func newPool() *pool {
 	return p
 }
 
-// basePool holds all states of a string of any content.
+// basePool holds all states of a string and of a name of any content.
 var basePool = sync.OnceValue(func() *pool {
 	p := &pool{
 		byKey: map[nodeKey]nodeID{}, byList: map[string]nodeID{}, byLeaf: map[string]int32{},
@@ -154,7 +155,13 @@ var basePool = sync.OnceValue(func() *pool {
 		p.anyText[e] = p.rep(p.anyChar[e], 0, -1)
 	}
 	quote := p.bytes(`"`)
-	work := []nodeID{p.seq(quote, p.anyText[encString], quote)}
+	work := []nodeID{
+		p.seq(quote, p.anyText[encString], quote),
+		p.seq(p.anyText[encKey], p.bytes(`":`)),
+		p.seq(p.anyText[encKey], p.bytes(`"`)),
+	}
+	p.freeText[encString] = p.cat(p.anyText[encString], quote)
+	p.freeText[encKey] = work[1]
 	for i := 0; i < len(work); i++ {
 		for _, b := range p.tableOf(work[i]).cls.rep {
 			if n := p.step(work[i], b); n != rxEmpty && !slices.Contains(work, n) {

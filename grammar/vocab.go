@@ -35,7 +35,8 @@ type Vocab struct {
 	nodeByte  []byte
 	nodeDepth []uint16
 	nodeEnd   []int32
-	nodeTok   []int32 // token that ends here, or -1
+	nodeTok   []int32  // token that ends here, or -1
+	nodeHigh  []uint16 // bytes that the longest token below node i adds
 	dup       map[int32][]int32
 
 	// What states of basePool say, shared by all grammars.
@@ -117,6 +118,15 @@ func (v *Vocab) build(ids []int32, total int) {
 	}
 	for _, n := range path {
 		v.nodeEnd[n] = int32(len(v.nodeByte))
+	}
+	v.nodeHigh = make([]uint16, len(v.nodeByte))
+	deepest := make([]uint16, v.maxLen+2) // by depth, of the subtrees to the right that are open
+	for i := len(v.nodeByte) - 1; i >= 0; i-- {
+		d := v.nodeDepth[i]
+		low := max(d, deepest[d+1])
+		deepest[d+1] = 0
+		v.nodeHigh[i] = low - d
+		deepest[d] = max(deepest[d], low)
 	}
 }
 
