@@ -191,10 +191,10 @@ func TestRefusedBeforeTheCall(t *testing.T) {
 		{"openai+http", backend.Request{Turns: user("hi"), Stop: []string{"a", "b", "c", "d", "e"}}, un, "stop"},
 		{"openai+http", backend.Request{Turns: user("hi"), Constraint: backend.Constraint{EBNF: "root ::= \"a\""}}, un, "ebnf"},
 		{"openai+http", backend.Request{Turns: user("hi"), Constraint: backend.Constraint{Regex: "(?=a)b"}}, un, "regex"},
-		{"openai+http", backend.Request{Turns: rawTurns("hi"), Constraint: backend.Constraint{Regex: "a"}}, un, "raw"},
+		{"openai+http", backend.Request{Turns: rawTurns("hi"), MaxTokens: 9, Constraint: backend.Constraint{Regex: "a"}}, un, "raw"},
 		{"openai+http", backend.Request{Turns: openTurn}, un, "open"},
 		{"ollama+http", backend.Request{Turns: openTurn}, un, "open"},
-		{"ollama+http", backend.Request{Turns: rawTurns("hi")}, un, "raw"},
+		{"ollama+http", backend.Request{Turns: rawTurns("hi"), MaxTokens: 9}, un, "raw"},
 		{"ollama+http", backend.Request{Turns: answered}, un, "user turn"},
 		{"ollama+http", backend.Request{Turns: user("hi"), Logprobs: true}, un, "logprobs"},
 		{"llama+http", backend.Request{Turns: answered}, un, "user turn"},
@@ -202,6 +202,7 @@ func TestRefusedBeforeTheCall(t *testing.T) {
 		{"llama+http", backend.Request{Turns: user("hi"), Constraint: backend.Constraint{Regex: `a\bb`}}, un, "grammar"},
 		{"vllm+http", backend.Request{Turns: append(rawTurns("hi"), user("ho")...)}, un, "mixes"},
 		{"vllm+http", backend.Request{Turns: []backend.Turn{{Role: backend.User, Open: true}}}, un, "open"},
+		{"openai+http", backend.Request{Turns: rawTurns("hi")}, inv, "MaxTokens"},
 		{"vllm+http", backend.Request{}, inv, "no turns"},
 		{"vllm+http", backend.Request{Turns: rawTurns("\xff")}, inv, "UTF-8"},
 		{"vllm+http", backend.Request{Turns: []backend.Turn{{Role: "boss"}}}, inv, "boss"},
@@ -380,6 +381,27 @@ func TestContextLengthTellsBothCounts(t *testing.T) {
 				}
 			} else if want[0] != 0 {
 				t.Errorf("no counts from %s", msg)
+			}
+		})
+	}
+}
+
+// Without a limit a generation may go on to the end of the context, whatever
+// the server's own default is.
+func TestNoLimitIsTheContext(t *testing.T) {
+	for scheme, want := range map[string]string{
+		"vllm+http /v1/completions": `"max_tokens":null`,
+		"llama+http /completion":    `"n_predict":-1`,
+		"sglang+http /generate":     fmt.Sprintf(`"max_new_tokens":%d`, 4096-2-1),
+	} {
+		scheme, route, _ := strings.Cut(scheme, " ")
+		bubble(t, func(t *testing.T) {
+			f := (&fake{answer: []string{"ok"}}).start(t)
+			if _, err := f.open(scheme, Options{}).Generate(t.Context(), &backend.Request{Turns: rawTurns("hi")}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.calls(route)[0].Raw; !strings.Contains(got, want) {
+				t.Errorf("%s: %s", scheme, got)
 			}
 		})
 	}

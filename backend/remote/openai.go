@@ -364,6 +364,9 @@ func (c *call) completionParams() openai.CompletionNewParams {
 		p.PresencePenalty = openai.Float(s.PresencePenalty)
 	}
 	x := c.extras()
+	if c.maxTokens() == 0 {
+		x["max_tokens"] = nil // vLLM: what is left; without the field it is 16
+	}
 	if schema := c.wireSchema(); schema != nil {
 		x["response_format"] = map[string]any{
 			"type":        "json_schema",

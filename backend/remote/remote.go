@@ -163,13 +163,12 @@ func (b *Backend) enter(ctx context.Context) (context.Context, func(), error) {
 
 // call is one request as it goes on the wire.
 type call struct {
-	req     *backend.Request
-	d       *dialect
-	model   string
-	context int
-	turns   []backend.Turn
-	raw     bool
-	guided  bool
+	req    *backend.Request
+	d      *dialect
+	model  string
+	turns  []backend.Turn
+	raw    bool
+	guided bool
 
 	how    method // of the constraint
 	kind   string // name of the constraint
@@ -203,7 +202,7 @@ func (c *call) wireSchema() any {
 // plan checks a request against the dialect and returns what to send. It does
 // no I/O, so that what is refused costs nothing.
 func (b *Backend) plan(r *backend.Request) (*call, error) {
-	c := &call{req: r, d: b.d, model: b.info.Model, context: b.info.ContextLength, guided: b.guided, strict: true}
+	c := &call{req: r, d: b.d, model: b.info.Model, guided: b.guided, strict: true}
 	if r.MaxTokens < 0 || r.MinTokens < 0 || r.MaxTokens > 0 && r.MinTokens > r.MaxTokens {
 		return nil, invalidf("the limits of tokens are wrong: at least %d, at most %d", r.MinTokens, r.MaxTokens)
 	}
@@ -217,6 +216,9 @@ func (b *Backend) plan(r *backend.Request) (*call, error) {
 	if c.turns, c.raw, err = b.d.checkTurns(r.Turns); err != nil {
 		return nil, err
 	}
+	if c.raw && r.MaxTokens == 0 && !b.fills() {
+		return nil, invalidf("the %s dialect needs MaxTokens with a raw prompt: it has a small limit of its own otherwise", b.d.name)
+	}
 	if r.Constraint.IsZero() {
 		return c, nil
 	}
@@ -224,6 +226,18 @@ func (b *Backend) plan(r *backend.Request) (*call, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// fills reports whether a raw prompt can be generated from without a limit, up
+// to what is left of the context.
+func (b *Backend) fills() bool {
+	switch b.d.name {
+	case "vllm", "llama":
+		return true
+	case "sglang":
+		return b.canTokenize && b.info.ContextLength > 0
+	}
+	return false
 }
 
 // planConstraint fills in how c's constraint is enforced and checked.

@@ -185,6 +185,20 @@ func TestRetryAfterBeyondTheBoundFailsAtOnce(t *testing.T) {
 	})
 }
 
+func TestCancelWhileWaitingToRetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := (&fake{faults: []http.HandlerFunc{status(429, "Retry-After", "50")}}).start(t)
+		b := f.open("openai+http", Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), second)
+		defer cancel()
+		began := time.Now()
+		_, err := b.Generate(ctx, &backend.Request{Turns: user("hi")}, nil)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, backend.ErrOverloaded) || time.Since(began) != second {
+			t.Errorf("error %v after %v", err, time.Since(began))
+		}
+	})
+}
+
 func TestBackoffIsBounded(t *testing.T) {
 	r := Retry{Attempts: 30}.withDefaults()
 	for n := 1; n < 30; n++ {
@@ -261,7 +275,7 @@ func TestCancelEndsTheServersWork(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					failed := make(chan error)
 					go func() {
-						_, err := b.Generate(ctx, &backend.Request{Turns: rawTurns("hi")}, nil)
+						_, err := b.Generate(ctx, &backend.Request{Turns: rawTurns("hi"), MaxTokens: 9}, nil)
 						failed <- err
 					}()
 					synctest.Wait()
@@ -427,7 +441,7 @@ func TestLogprobsOfMinusInfinity(t *testing.T) {
 		b := f.open("openai+http", Options{})
 		for i, want := range []string{"[-0.5 -9999]", "[-9999 -0.5]"} {
 			turns := [][]backend.Turn{user("hi"), rawTurns("hi")}[i]
-			res, err := b.Generate(t.Context(), &backend.Request{Turns: turns, Logprobs: true}, nil)
+			res, err := b.Generate(t.Context(), &backend.Request{Turns: turns, MaxTokens: 9, Logprobs: true}, nil)
 			if err != nil || fmt.Sprint(res.Logprobs) != want {
 				t.Error(res, err)
 			}

@@ -3,11 +3,14 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coppice-run/coppice/backend"
 )
 
 // Retry says how often and how patiently a failed call is made again. Only
@@ -67,7 +70,7 @@ func (r Retry) do(ctx context.Context, f func() error, may func() bool) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return err
+			return interrupted(ctx, err)
 		}
 		var e *Error
 		if !errors.As(err, &e) {
@@ -86,9 +89,21 @@ func (r Retry) do(ctx context.Context, f func() error, may func() bool) error {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return err
+			return interrupted(ctx, err)
 		}
 	}
+}
+
+// interrupted is the error of a call whose context ended around the failure err.
+func interrupted(ctx context.Context, err error) error {
+	why := ctx.Err()
+	if context.Cause(ctx) == backend.ErrClosed {
+		why = backend.ErrClosed
+	}
+	if errors.Is(err, why) {
+		return err
+	}
+	return fmt.Errorf("remote: %w; before that: %w", why, err)
 }
 
 // retryAfter reads the header fields by which servers ask for patience; 0 if

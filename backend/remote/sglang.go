@@ -81,11 +81,7 @@ func (c *call) sglangSampling() map[string]any {
 		set("min_p", s.MinP != 0, s.MinP)
 		set("sampling_seed", c.d.seed, int64(s.Seed&^(1<<63)))
 	}
-	n := r.MaxTokens
-	if n == 0 {
-		n = max(c.context-1, 0) // the server cuts it to the room that is left
-	}
-	set("max_new_tokens", n > 0, n)
+	set("max_new_tokens", r.MaxTokens > 0, r.MaxTokens)
 	set("min_new_tokens", r.MinTokens != 0, r.MinTokens)
 	set("stop", len(r.Stop) > 0, r.Stop)
 	set("ignore_eos", r.IgnoreEOS, true)
@@ -106,9 +102,14 @@ func (c *call) sglangSampling() map[string]any {
 func (b *Backend) generateSGLang(ctx context.Context, c *call, col *collector) error {
 	name := op(http.MethodPost, b.srv.root, "generate")
 	in := sglangRequest{Sampling: c.sglangSampling(), Stream: true, ReturnLogprob: c.req.Logprobs, CacheSalt: c.req.Salt}
-	ids, err := b.sglangPrompt(ctx, c.turns)
+	ids, err := b.sglangPrompt(ctx, c.turns, c.req.MaxTokens == 0)
 	if err != nil {
 		return err
+	}
+	if c.req.MaxTokens == 0 {
+		// The server refuses more than is left, and has a limit of 128 if it is
+		// given none.
+		in.Sampling["max_new_tokens"] = max(1, b.info.ContextLength-len(ids)-1)
 	}
 	if ids != nil {
 		in.InputIDs = ids
@@ -247,15 +248,15 @@ func (b *Backend) takeSGLang(name string, c *call, a *sglangAnswer, seen *sglang
 	return b.srv.finish(name, col, fin.Type, string(fin.Matched))
 }
 
-// sglangPrompt returns the ids of a raw prompt if it holds text that this model
-// generated and the server can tokenise the rest; nil sends it as text.
-func (b *Backend) sglangPrompt(ctx context.Context, turns []backend.Turn) ([]backend.Token, error) {
+// sglangPrompt returns the ids of a raw prompt if they are needed or if it holds
+// text that this model generated, and the server can tokenise the rest; nil
+// sends it as text.
+func (b *Backend) sglangPrompt(ctx context.Context, turns []backend.Turn, needed bool) ([]backend.Token, error) {
 	pieces := runs(turns, b.info.Fingerprint)
-	generated := false
 	for _, p := range pieces {
-		generated = generated || p.Tokens != nil
+		needed = needed || p.Tokens != nil
 	}
-	if !generated || !b.canTokenize {
+	if !needed || !b.canTokenize {
 		return nil, nil
 	}
 	var ids []backend.Token
