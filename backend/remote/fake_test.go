@@ -201,6 +201,10 @@ func (f *fake) route(w http.ResponseWriter, r *http.Request, body map[string]any
 			leave, _ := body["continue_final_message"].(bool)
 			text = toyTemplate(body["messages"].([]any), begin, leave)
 		}
+		if body["parse_special"] == false {
+			reply(w, m{"tokens": toyPlain(text)})
+			return
+		}
 		reply(w, m{"tokens": toyTokens(text)})
 	case "/detokenize":
 		var b strings.Builder
@@ -305,11 +309,19 @@ var toyVocab = append(strings.Split("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ
 
 var toyEnd = slices.Index(toyVocab, "<end>")
 
-func toyTokens(text string) []int {
+func toyTokens(text string) []int { return toyTokenise(text, true) }
+
+// toyPlain reads the names of control tokens as text.
+func toyPlain(text string) []int { return toyTokenise(text, false) }
+
+func toyTokenise(text string, special bool) []int {
 	var ids []int
 	for text != "" {
 		best := -1
 		for id, v := range toyVocab {
+			if !special && len(v) > 2 && v[0] == '<' {
+				continue
+			}
 			if strings.HasPrefix(text, v) && (best < 0 || len(v) > len(toyVocab[best])) {
 				best = id
 			}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/coppice-run/coppice/backend"
 )
@@ -229,74 +228,4 @@ func (b *Backend) checkIDs(ctx context.Context, col *collector) error {
 	}
 	col.tokens = nil
 	return nil
-}
-
-// llamaPrompt writes a prompt for /completion: text, or for a raw prompt that
-// holds generated ids a list of texts and ids.
-func (b *Backend) llamaPrompt(ctx context.Context, turns []backend.Turn, raw bool) (any, error) {
-	if !raw {
-		return b.llamaTemplate(ctx, turns)
-	}
-	pieces := runs(turns, b.info.Fingerprint)
-	var mixed []any
-	generated := false
-	for i, p := range pieces {
-		if p.Tokens == nil || i == 0 { // the beginning as text, for the BOS token
-			mixed = append(mixed, p.Text)
-			continue
-		}
-		generated = true
-		for _, id := range p.Tokens {
-			mixed = append(mixed, id)
-		}
-	}
-	if !generated {
-		return rawText(turns), nil
-	}
-	return mixed, nil
-}
-
-type llamaMessage struct {
-	Role       string `json:"role"`
-	Content    string `json:"content"`
-	ToolCallID string `json:"tool_call_id,omitempty"`
-}
-
-// llamaTemplate renders chat turns by the model's template, which the server
-// keeps.
-func (b *Backend) llamaTemplate(ctx context.Context, turns []backend.Turn) (string, error) {
-	msgs := make([]llamaMessage, len(turns))
-	for i, t := range turns {
-		msgs[i] = llamaMessage{Role: string(t.Role), Content: t.Text()}
-		if t.Role == backend.Tool {
-			msgs[i].ToolCallID = "call_" + string(rune('0'+i%10))
-		}
-	}
-	var out struct {
-		Prompt string `json:"prompt"`
-	}
-	if err := b.srv.post(ctx, b.srv.root, "apply-template", map[string]any{"messages": msgs}, &out); err != nil {
-		return "", err
-	}
-	if open(turns) && !strings.HasSuffix(out.Prompt, turns[len(turns)-1].Text()) {
-		return "", unsupportedf("this llama-server closes the last assistant turn instead of leaving it open; use a newer one")
-	}
-	return out.Prompt, nil
-}
-
-func (b *Backend) llamaTokenize(ctx context.Context, text string, start bool) ([]backend.Token, error) {
-	var out struct {
-		Tokens []backend.Token `json:"tokens"`
-	}
-	in := map[string]any{"content": text, "add_special": start, "parse_special": true}
-	err := b.srv.post(ctx, b.srv.root, "tokenize", in, &out)
-	return out.Tokens, err
-}
-
-func (b *Backend) llamaDetokenize(ctx context.Context, ids []backend.Token) (string, error) {
-	var out struct {
-		Content string `json:"content"`
-	}
-	err := b.srv.post(ctx, b.srv.root, "detokenize", map[string]any{"tokens": ids}, &out)
-	return out.Content, err
 }

@@ -225,17 +225,7 @@ const maxWalk = 512
 // scoreLlama walks the tree of the options' tokens: one request a node asks for
 // the log-probabilities of the next token, and every child is looked up in it.
 func (b *Backend) scoreLlama(ctx context.Context, turns []backend.Turn, raw bool, req *backend.ScoreRequest) (*scoring, error) {
-	tokens := func(turns []backend.Turn) ([]backend.Token, error) {
-		if raw {
-			return b.llamaTokenize(ctx, rawText(turns), true)
-		}
-		text, err := b.llamaTemplate(ctx, turns)
-		if err != nil {
-			return nil, err
-		}
-		return b.llamaTokenize(ctx, text, true)
-	}
-	prompt, err := tokens(turns)
+	prompt, err := b.llamaIDs(ctx, turns, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -243,13 +233,13 @@ func (b *Backend) scoreLlama(ctx context.Context, turns []backend.Turn, raw bool
 	seqs := make([][]backend.Token, len(req.Options))
 	var end []backend.Token
 	if req.Closed && raw && b.endToken != "" {
-		if end, err = b.llamaTokenize(ctx, b.endToken, false); err != nil {
+		if end, err = b.llamaTokenize(ctx, b.endToken, false, true); err != nil {
 			return nil, err
 		}
 	}
 	for i, o := range req.Options {
 		with := withOption(turns, o)
-		if seqs[i], err = tokens(with); err != nil {
+		if seqs[i], err = b.llamaIDs(ctx, with, raw); err != nil {
 			return nil, err
 		}
 		if !s.ended {
@@ -259,7 +249,7 @@ func (b *Backend) scoreLlama(ctx context.Context, turns []backend.Turn, raw bool
 		if !raw {
 			// A turn that follows makes the template close this one.
 			with[len(with)-1].Open = false
-			whole, err := tokens(append(with, text(backend.User, "-")))
+			whole, err := b.llamaIDs(ctx, append(with, text(backend.User, "-")), raw)
 			if err != nil {
 				return nil, err
 			}
