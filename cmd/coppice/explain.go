@@ -143,8 +143,9 @@ func (e *estimator) Constrained(c lang.Constraint) (lang.Shape, error) {
 	}, nil
 }
 
-// shapeOf draws a text of the grammar along a shortest way from one forced
-// stretch to the next, with … for what the model chooses.
+// shapeOf draws a JSON text of the grammar along a shortest way from one forced
+// stretch to the next, with … for what the model chooses. Only a schema's text is
+// drawn: of what is forced after a choice, that is what stands between values.
 func shapeOf(ctx context.Context, spec grammar.Spec) (string, error) {
 	bytes := grammar.ByteVocab()
 	g, err := grammar.Compile(ctx, spec, bytes)
@@ -155,37 +156,39 @@ func shapeOf(ctx context.Context, spec grammar.Spec) (string, error) {
 		maxText   = 2000 // bytes of the drawing
 		maxStates = 4000 // looked at in one search
 	)
-	var b strings.Builder
-	mask := make([]uint64, bytes.MaskWords())
 	s := g.Start()
-	for b.Len() < maxText {
-		if f := s.Forced(); len(f) > 0 {
-			next, err := s.AcceptBytes(f)
-			if err != nil {
-				return "", err
-			}
-			b.Write(f)
-			s = next
-			continue
+	forced := s.Forced()
+	text := string(forced)
+	if len(spec.JSONSchema) == 0 {
+		return text + "…", nil
+	}
+	mask := make([]uint64, bytes.MaskWords())
+	for len(text) < maxText {
+		if s, err = s.AcceptBytes(forced); err != nil {
+			return "", err
 		}
 		if s.Done() {
-			return b.String(), nil
+			return text, nil
 		}
-		next, ok := nextForced(s, mask, maxStates)
-		b.WriteString("…")
+		way, next, ok := nextForced(s, mask, maxStates)
 		if !ok {
-			return b.String(), nil
+			break
 		}
-		s = next
+		s, forced = next, next.Forced()
+		after := string(way) + string(forced)
+		text += "…" + after[max(strings.IndexAny(after, `",:}]`), 0):]
 	}
-	b.WriteString("…")
-	return b.String(), nil
+	return text + "…", nil
 }
 
 // nextForced is the nearest state after s in which something is forced or the
-// text is over; breadth first.
-func nextForced(s grammar.State, mask []uint64, limit int) (grammar.State, bool) {
-	queue := []grammar.State{s}
+// text is over, and the bytes that lead to it; breadth first.
+func nextForced(s grammar.State, mask []uint64, limit int) (way []byte, next grammar.State, ok bool) {
+	type place struct {
+		grammar.State
+		way []byte
+	}
+	queue := []place{{State: s}}
 	seen := map[string]bool{string(s.Encode()): true}
 	for len(queue) > 0 && len(seen) < limit {
 		at := queue[0]
@@ -199,14 +202,15 @@ func nextForced(s grammar.State, mask []uint64, limit int) (grammar.State, bool)
 			if err != nil {
 				continue
 			}
+			way := append(at.way[:len(at.way):len(at.way)], byte(c))
 			if next.Done() || len(next.Forced()) > 1 {
-				return next, true
+				return way, next, true
 			}
 			if key := string(next.Encode()); !seen[key] {
 				seen[key] = true
-				queue = append(queue, next)
+				queue = append(queue, place{next, way})
 			}
 		}
 	}
-	return s, false
+	return nil, s, false
 }
