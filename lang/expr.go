@@ -25,8 +25,8 @@ const (
 	maxExprBytes  = 64 << 10
 	maxExprNodes  = 4096
 	maxExprDepth  = 128
-	maxExprSteps  = 1_000_000 // rounds of nested predicates and of reduce in one evaluation
-	maxExprGrowth = 64 << 20  // bytes that reduce may carry from round to round, summed
+	maxExprSteps  = 250_000  // rounds of nested predicates and of reduce in one evaluation
+	maxExprGrowth = 32 << 20 //  bytes that reduce may carry from round to round, summed
 )
 
 // stepsVar is the name under which an evaluation finds its step counter. It is
@@ -68,26 +68,26 @@ func (e *exprError) Error() string {
 	return s
 }
 
-// exprConfig returns a fresh configuration with the functions that programs
-// have. Clocks and time zones are out, and so is what depends on the order of
-// a Go map.
-func exprConfig() *conf.Config {
+// baseConfig has the functions that programs have. Clocks and time zones are
+// out, and so is what depends on the order of a Go map. Nothing changes it.
+var baseConfig = func() *conf.Config {
 	c := conf.CreateNew()
-	for _, o := range exprOptions() {
-		o(c)
-	}
-	for name := range c.Disabled {
+	expr.MaxNodes(maxExprNodes)(c)
+	for name := range clocks {
+		expr.DisableBuiltin(name)(c)
 		delete(c.Builtins, name)
 	}
-	return c
-}
-
-func exprOptions() []expr.Option {
-	opts := []expr.Option{expr.MaxNodes(maxExprNodes)}
-	for name := range clocks {
-		opts = append(opts, expr.DisableBuiltin(name))
+	for _, f := range exprFunctions {
+		f(c)
 	}
-	return append(opts, exprFunctions...)
+	return c
+}()
+
+// configFor returns a configuration with the variables that an expression reads.
+func configFor(reads []string, vars map[string]Type) *conf.Config {
+	c := *baseConfig
+	c.WithEnv(envOf(reads, vars))
+	return &c
 }
 
 // parseExpr parses src and finds the variables that it reads.
@@ -101,7 +101,7 @@ func parseExpr(src Expr) (*parsed, error) {
 	if strings.TrimSpace(string(src)) == "" {
 		return nil, &exprError{src: src, msg: "empty", hint: "write an expression such as len(items) > 2"}
 	}
-	tree, err := parser.ParseWithConfig(string(src), exprConfig())
+	tree, err := parser.ParseWithConfig(string(src), baseConfig)
 	if err != nil {
 		return nil, asExprError(src, err)
 	}
@@ -200,9 +200,7 @@ func (v *identVisitor) fail(n ast.Node, msg, hint string) {
 // checkExpr checks src against the types of the variables in scope and returns
 // its type.
 func checkExpr(p *parsed, src Expr, types map[string]Type) (Type, error) {
-	config := exprConfig()
-	config.WithEnv(envOf(p.reads, types))
-	if _, err := checker.Check(p.tree, config); err != nil {
+	if _, err := checker.Check(p.tree, configFor(p.reads, types)); err != nil {
 		return Type{}, asExprError(src, err)
 	}
 	return typeOfNode(p.tree.Node, types, 0), nil
@@ -225,10 +223,9 @@ func compileParsed(p *parsed, src Expr) (*program, error) {
 		return out, nil
 	}
 	// Variables are of any type, and named apart from functions.
-	config := exprConfig()
-	config.WithEnv(envOf(p.reads, nil))
+	config := configFor(p.reads, nil)
 	config.Strict = false
-	tree, err := parser.ParseWithConfig(string(src), exprConfig())
+	tree, err := parser.ParseWithConfig(string(src), baseConfig)
 	if err != nil {
 		return nil, asExprError(src, err)
 	}

@@ -3,13 +3,14 @@ package lang
 import (
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/builtin"
 )
 
 // exprFunctions replace builtins of expr-lang whose results depend on the order
-// of a Go map or on how Go prints values.
+// of a Go map or on how Go prints values, or that make texts without bound.
 var exprFunctions = []expr.Option{
 	expr.Function("string", func(a ...any) (any, error) {
 		return FormatValue(a[0], Type{}), nil
@@ -48,12 +49,35 @@ var exprFunctions = []expr.Option{
 			}
 			b = append(b, FormatValue(x, Type{})...)
 			if len(b) > maxExprGrowth {
-				return nil, fmt.Errorf("the joined text is longer than %d bytes", maxExprGrowth)
+				return nil, errTooLong
 			}
 		}
 		return string(b), nil
 	}, new(func([]any) string), new(func([]any, string) string), new(func([]string) string), new(func([]string, string) string),
 		new(func([]int) string), new(func([]int, string) string)),
+	expr.Function("repeat", func(a ...any) (any, error) {
+		s, ok := a[0].(string)
+		n, ok2 := a[1].(int)
+		switch {
+		case !ok || !ok2 || n < 0:
+			return nil, fmt.Errorf("repeat wants a string and a number from 0, got %s and %s", describe(a[0]), describe(a[1]))
+		case len(s) > 0 && n > maxExprGrowth/len(s):
+			return nil, errTooLong
+		}
+		return strings.Repeat(s, n), nil
+	}, new(func(string, int) string)),
+	expr.Function("replace", func(a ...any) (any, error) {
+		s, ok := a[0].(string)
+		old, ok2 := a[1].(string)
+		with, ok3 := a[2].(string)
+		if !ok || !ok2 || !ok3 {
+			return nil, fmt.Errorf("replace wants three strings, got %s, %s and %s", describe(a[0]), describe(a[1]), describe(a[2]))
+		}
+		if len(with) > 0 && strings.Count(s, old) > maxExprGrowth/len(with) {
+			return nil, errTooLong
+		}
+		return strings.ReplaceAll(s, old, with), nil
+	}, new(func(string, string, string) string)),
 	expr.Function("keys", func(a ...any) (any, error) {
 		m, err := object("keys", a[0])
 		if err != nil {
@@ -88,6 +112,8 @@ var exprFunctions = []expr.Option{
 		return out, nil
 	}, new(func(map[string]any) []any)),
 }
+
+var errTooLong = fmt.Errorf("the text would be longer than %d bytes", maxExprGrowth)
 
 func object(name string, v any) (map[string]any, error) {
 	m, ok := v.(map[string]any)

@@ -244,6 +244,10 @@ func normalize(v any, depth int) (any, error) {
 			return float64(rv.Uint()), nil
 		case reflect.Float32:
 			return normalize(rv.Float(), depth)
+		case reflect.Map:
+			if rv.Type().Key().Kind() == reflect.Interface {
+				return normalizeMap(rv, depth)
+			}
 		}
 	}
 	raw, err := json.Marshal(v)
@@ -251,6 +255,25 @@ func normalize(v any, depth int) (any, error) {
 		return nil, err
 	}
 	return DecodeValue(raw)
+}
+
+// normalizeMap makes an object of a map whose keys are of any type.
+func normalizeMap(m reflect.Value, depth int) (any, error) {
+	out := make(map[string]any, m.Len())
+	for it := m.MapRange(); it.Next(); {
+		k, err := normalize(it.Key().Interface(), depth+1)
+		if err != nil {
+			return nil, err
+		}
+		key := FormatValue(k, Type{})
+		if _, twice := out[key]; twice {
+			return nil, fmt.Errorf("two keys are both %q", clip(key, 40))
+		}
+		if out[key], err = normalize(it.Value().Interface(), depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // plain reports whether v needs no walk.
