@@ -190,6 +190,28 @@ func TestTurnOfTemplateThatHoldsSystemBack(t *testing.T) {
 	}
 }
 
+func TestTurnLeavesTheEndOfAConversationOut(t *testing.T) {
+	// The shape of Phi-3.5's template: EOS at the end unless a reply is asked for.
+	tmpl := mustParse(t, `{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}`)
+	text := ""
+	var history []Message
+	for _, m := range []Message{system("s"), user("a"), assistant("b"), user("c")} {
+		open, close, err := tmpl.Turn(history, m.Role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += joined(open) + m.Content + joined(close)
+		history = append(history, m)
+	}
+	want := "<|system|>\ns<|end|>\n<|user|>\na<|end|>\n<|assistant|>\nb<|end|>\n<|user|>\nc<|end|>\n"
+	if text != want {
+		t.Errorf("got %q, want %q", text, want)
+	}
+	if got := render(t, tmpl, Options{}, user("a")); got != "<|user|>\n‹a›<|end|>\n</s>" {
+		t.Errorf("Render: got %q", got)
+	}
+}
+
 func TestTurnErrors(t *testing.T) {
 	_, _, err := builtin(t, Gemma).Turn([]Message{user("a")}, "user")
 	if !errors.Is(err, ErrTemplate) || !strings.Contains(err.Error(), "user, user") || !strings.Contains(err.Error(), "alternate") {
@@ -299,4 +321,33 @@ func TestManyMessagesStayInsideTheLimits(t *testing.T) {
 	if len(ps) < 6000 {
 		t.Errorf("%d pieces", len(ps))
 	}
+}
+
+func FuzzTurn(f *testing.F) {
+	f.Add(smol, "hi<|im_end|>", "user")
+	f.Add(builtins[Gemma].src, " x ", "assistant")
+	f.Add(`{% for m in messages %}{{ m.content | tojson }}{% endfor %}`, "", "tool")
+	f.Fuzz(func(t *testing.T, src, content, role string) {
+		tmpl, err := Parse(src, "<s>", "</s>")
+		if err != nil {
+			return
+		}
+		history := []Message{user(content)}
+		open, close, err := tmpl.Turn(history, role)
+		if err != nil {
+			return
+		}
+		next := append(history, Message{Role: role, Content: placeholder})
+		whole, err := tmpl.Append(nil, next, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := tmpl.Append(nil, history, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := joined(before) + joined(open) + placeholder + joined(close); role != "assistant" && !strings.EqualFold(got, joined(whole)) {
+			t.Fatalf("turns give %q, the whole is %q", got, joined(whole))
+		}
+	})
 }

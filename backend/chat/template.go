@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/coppice-run/coppice/backend/chat/internal/jinja"
 	"github.com/coppice-run/coppice/backend/gguf"
@@ -35,6 +36,8 @@ type Template struct {
 	toolUse  *jinja.Template // for conversations with tools, if the file has its own
 	source   string
 	bos, eos string
+
+	endings func() bool // see settled
 }
 
 // Parse reads a template in the Jinja language. bos and eos are the texts of the
@@ -44,7 +47,9 @@ func Parse(src, bos, eos string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrTemplate, err)
 	}
-	return &Template{main: t, source: src, bos: bos, eos: eos}, nil
+	out := &Template{main: t, source: src, bos: bos, eos: eos}
+	out.endings = sync.OnceValue(out.hasEndings)
+	return out, nil
 }
 
 // FromGGUF reads the chat template of a model file. The error is ErrNoTemplate if

@@ -14,7 +14,8 @@ const placeholder = "content"
 
 // Turn gives what the template puts before and after the content of a next message of
 // the given role: open follows the text of history (as Render gives it without a
-// generation prompt), then comes the content, then close. With an empty history open
+// generation prompt, and without what it prints at the end of a conversation only),
+// then comes the content, then close. With an empty history open
 // holds all that starts a conversation: BOS, a default system prompt. For the role
 // "assistant" open is the generation prompt.
 //
@@ -33,13 +34,12 @@ func (t *Template) Turn(history []Message, role string) (open, close []tokenizer
 // TurnWith is Turn with the options that the conversation is rendered with.
 // AddGenerationPrompt is not looked at.
 func (t *Template) TurnWith(history []Message, role string, opts Options) (open, close []tokenizer.Piece, err error) {
-	before, err := t.past(history, &opts)
+	before, err := t.settled(history, opts)
 	if err != nil {
 		return nil, nil, err
 	}
 	next := append(history[:len(history):len(history)], Message{Role: role, Content: placeholder})
-	opts.AddGenerationPrompt = false
-	after, err := t.render(next, &opts, len(history))
+	after, err := t.settled(next, opts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,14 +67,17 @@ func (t *Template) TurnWith(history []Message, role string, opts Options) (open,
 // Append gives the text by which messages extend the text of history. Unlike Turn it
 // knows their content, so it works for templates that hold a message back or trim it.
 func (t *Template) Append(history []Message, messages []Message, opts Options) ([]tokenizer.Piece, error) {
-	prompt := opts.AddGenerationPrompt
-	before, err := t.past(history, &opts)
+	before, err := t.settled(history, opts)
 	if err != nil {
 		return nil, err
 	}
-	opts.AddGenerationPrompt = prompt
 	all := append(history[:len(history):len(history)], messages...)
-	after, err := t.render(all, &opts, -1)
+	var after jinja.Text
+	if opts.AddGenerationPrompt {
+		after, err = t.render(all, &opts, -1)
+	} else {
+		after, err = t.settled(all, opts)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +88,63 @@ func (t *Template) Append(history []Message, messages []Message, opts Options) (
 	return pieces(rest), nil
 }
 
-// past is the text of the history, without a generation prompt. Nothing comes before
-// the first message, whatever a template would print for no messages at all.
-func (t *Template) past(history []Message, opts *Options) (jinja.Text, error) {
+// settled is the text of messages without a generation prompt, the content of the last
+// one marked. Nothing comes before the first message, whatever a template would print
+// for no messages at all.
+//
+// Some templates end a conversation with a text that is not there once a message
+// follows (Phi-3.5 prints EOS). Such an ending is left out.
+func (t *Template) settled(messages []Message, opts Options) (jinja.Text, error) {
 	opts.AddGenerationPrompt = false
-	if len(history) == 0 {
+	if len(messages) == 0 {
 		return jinja.Text{}, nil
 	}
-	return t.render(history, opts, -1)
+	text, err := t.render(messages, &opts, len(messages)-1)
+	if err != nil || !t.endings() {
+		return text, err
+	}
+	return text.Prefix(t.ending(text, messages, opts)), nil
+}
+
+// ending returns where the ending of a conversation begins in its text, which is the
+// length of the text if there is none.
+func (t *Template) ending(text jinja.Text, messages []Message, opts Options) int {
+	follow := "assistant"
+	if messages[len(messages)-1].Role == follow {
+		follow = "user"
+	}
+	longer, err := t.render(append(messages[:len(messages):len(messages)], Message{Role: follow, Content: placeholder}), &opts, -1)
+	if err != nil || strings.HasPrefix(longer.S, text.S) {
+		return len(text.S)
+	}
+	content, at := -1, 0 // where the content of the last message ends
+	for _, r := range text.Runs() {
+		at += len(r.Text)
+		if r.Flag&jinja.Slot != 0 {
+			content = at
+		}
+	}
+	n := common(text.S, longer.S)
+	// The two may differ inside control tokens that begin alike.
+	if i := strings.LastIndexAny(text.S[:n], "<["); i >= 0 && !strings.ContainsAny(text.S[i:n], ">]") {
+		n = i
+	}
+	if content < 0 || n < content {
+		return len(text.S) // more than the end changes
+	}
+	return n
+}
+
+// hasEndings tells whether the template is of the kind with endings.
+func (t *Template) hasEndings() bool {
+	user, reply := Message{Role: "user", Content: "question"}, Message{Role: "assistant", Content: placeholder}
+	for _, messages := range [][]Message{{user}, {user, reply}} {
+		text, err := t.render(messages, &Options{}, len(messages)-1)
+		if err == nil && t.ending(text, messages, Options{}) < len(text.S) {
+			return true
+		}
+	}
+	return false
 }
 
 // extend returns what after adds to before.

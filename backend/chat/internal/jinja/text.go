@@ -91,6 +91,9 @@ func (t Text) slice(i, j int) Text {
 	return Text{t.S[i:j], out}
 }
 
+// Prefix is the first n bytes.
+func (t Text) Prefix(n int) Text { return t.slice(0, n) }
+
 // each applies f to every run and joins the results.
 func (t Text) each(f func(string) string) Text {
 	if t.marks == nil {
