@@ -34,8 +34,8 @@ type dialect struct {
 	salt bool
 	// continues is set if an open assistant turn can be gone on with.
 	continues bool
-	// newAfterAssistant is set if a closed assistant turn may come last and a
-	// new one is then generated.
+	// newAfterAssistant is set if a finished assistant turn may come last and a
+	// new one is then generated; otherwise goOn is put between them.
 	newAfterAssistant bool
 	// raw is set if prompts without a chat template are taken.
 	raw      bool
@@ -71,7 +71,8 @@ var dialects = map[string]*dialect{
 	"llama": {
 		name: "llama", jsonSchema: native, regex: asGrammar, ebnf: native, choices: asGrammar, trusted: true,
 		topK: true, minP: true, repetition: true, ignoreEOS: true, logitBias: true,
-		penalties: true, continues: true, raw: true, logprobs: true, seed: true, toolRole: true,
+		penalties: true, continues: true, newAfterAssistant: true, raw: true, logprobs: true, seed: true,
+		toolRole: true,
 	},
 	"ollama": {
 		name: "ollama", jsonSchema: native, regex: retried, choices: asSchema,

@@ -174,7 +174,6 @@ func TestEmptyOpenTurnIsANewTurn(t *testing.T) {
 // What a dialect does not have is refused, not dropped, and costs no call.
 func TestRefusedBeforeTheCall(t *testing.T) {
 	openTurn := []backend.Turn{text(backend.User, "hi"), {Role: backend.Assistant, Parts: []backend.Part{{Text: "So"}}, Open: true}}
-	answered := []backend.Turn{text(backend.User, "hi"), text(backend.Assistant, "ho")}
 	un, inv := backend.ErrUnsupported, backend.ErrInvalid
 	for _, c := range []struct {
 		scheme string
@@ -195,9 +194,7 @@ func TestRefusedBeforeTheCall(t *testing.T) {
 		{"openai+http", backend.Request{Turns: openTurn}, un, "open"},
 		{"ollama+http", backend.Request{Turns: openTurn}, un, "open"},
 		{"ollama+http", backend.Request{Turns: rawTurns("hi"), MaxTokens: 9}, un, "raw"},
-		{"ollama+http", backend.Request{Turns: answered}, un, "user turn"},
 		{"ollama+http", backend.Request{Turns: user("hi"), Logprobs: true}, un, "logprobs"},
-		{"llama+http", backend.Request{Turns: answered}, un, "user turn"},
 		{"llama+http", backend.Request{Turns: user("hi"), Salt: "s"}, un, "salt"},
 		{"llama+http", backend.Request{Turns: user("hi"), Constraint: backend.Constraint{Regex: `a\bb`}}, un, "grammar"},
 		{"vllm+http", backend.Request{Turns: append(rawTurns("hi"), user("ho")...)}, un, "mixes"},
@@ -440,4 +437,40 @@ func TestControlTokensInContentAreText(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestAssistantTurnAfterAnother(t *testing.T) {
+	turns := append(user("hi"), text(backend.Assistant, "low"))
+	bubble(t, func(t *testing.T) {
+		f := (&fake{answer: []string{"ok"}}).start(t)
+		b := f.open("ollama+http", Options{})
+		res, err := b.Generate(t.Context(), &backend.Request{Turns: turns}, nil)
+		if err != nil || fmt.Sprint(res.Emulated) != "["+betweenNote+"]" {
+			t.Fatal(res, err)
+		}
+		if body := f.calls("/v1/chat/completions")[0].Raw; !strings.Contains(body, goOn) {
+			t.Errorf("body %s", body)
+		}
+	})
+	const head = "<user>Be brief.<end><user>hi<end><assistant>low<end><assistant>"
+	bubble(t, func(t *testing.T) {
+		f := (&fake{answer: []string{"ok"}}).start(t)
+		b := f.open("llama+http", Options{})
+		if _, err := b.Generate(t.Context(), &backend.Request{Turns: turns}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(f.calls("/completion")[0].Body["prompt"]); got != "["+strings.Replace(head, "low", " low ", 1)+"]" {
+			t.Errorf("prompt %q", got)
+		}
+		res, err := b.Score(t.Context(), &backend.ScoreRequest{Turns: turns, Options: []string{"high", "hi"}, Closed: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := toySum(toyTokens(head+"high<end>"), len(toyTokens(head))); res.Options[0].Sum != want {
+			t.Errorf("sum %v, want %v", res.Options[0].Sum, want)
+		}
+	})
+	if got, err := newTurn("</s>[INST] " + nextMark + " [/INST]"); !errors.Is(err, backend.ErrUnsupported) {
+		t.Errorf("turn %q, %v", got, err)
+	}
 }

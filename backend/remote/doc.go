@@ -27,6 +27,18 @@
 // choice whose options are 0 (taken) or [NotChosen]. [Options.NoEmulation]
 // refuses those too. [Backend.Emulations] tells beforehand which will be used.
 //
+// # What comes back
+//
+// Deltas are whole characters and never hold a stop string or its beginning. An
+// answer under a constraint that the server may not keep, as with a plain
+// OpenAI-compatible one, is handed out only after it was checked, in one piece.
+//
+// Token ids are shown where the server tells them and what model they are of:
+// by SGLang for raw prompts and by llama-server. Elsewhere, and where a stop
+// string was cut off, Part.Tokens is nil and Logprobs holds one number for each
+// token that the server generated. What JSON cannot carry, a log-probability of
+// minus infinity, is [Unlikely]. Usage is the server's own count.
+//
 // # Retries
 //
 // Exactly one layer retries: this one, by [Retry]. The client library below is

@@ -53,12 +53,20 @@ func mixedPrompt(pieces []backend.Part) []any {
 // of the system. A content that holds one is therefore tokenised apart, with
 // the names as plain text, and put where the template printed a placeholder.
 func (b *Backend) llamaChat(ctx context.Context, turns []backend.Turn) ([]backend.Part, error) {
+	n := len(turns)
+	if open(turns) && answered(turns[:n-1]) {
+		// The server continues an assistant turn only after a user's.
+		pieces, err := b.llamaChat(ctx, turns[:n-1])
+		return append(pieces, backend.Part{Text: turns[n-1].Text()}), err
+	}
 	plain := slices.Clone(turns)
 	var marks []string
 	var contents []backend.Part
+	again := answered(turns)
 	for i, t := range turns {
 		content := t.Text()
-		if !strings.ContainsAny(content, "<[") { // what such names begin with
+		last := again && i == n-1
+		if !last && !strings.ContainsAny(content, "<[") { // what such names begin with
 			continue
 		}
 		ids, err := b.llamaTokenize(ctx, content, false, false)
@@ -70,7 +78,10 @@ func (b *Backend) llamaChat(ctx context.Context, turns []backend.Turn) ([]backen
 			return nil, err
 		}
 		if slices.Equal(ids, special) {
-			continue
+			if !last {
+				continue
+			}
+			ids = nil
 		}
 		mark := "contentofturn" + strconv.Itoa(i) + "here"
 		for _, t := range turns {
@@ -81,6 +92,9 @@ func (b *Backend) llamaChat(ctx context.Context, turns []backend.Turn) ([]backen
 		marks = append(marks, mark)
 		contents = append(contents, backend.Part{Text: content, Tokens: ids})
 		plain[i].Parts = []backend.Part{{Text: mark}}
+	}
+	if again {
+		plain = append(plain, text(backend.User, nextMark))
 	}
 	rest, err := b.llamaTemplate(ctx, plain)
 	if err != nil {
@@ -98,10 +112,45 @@ func (b *Backend) llamaChat(ctx context.Context, turns []backend.Turn) ([]backen
 		pieces = append(pieces, contents[i])
 		rest = after
 	}
+	if again {
+		if rest, err = newTurn(rest); err != nil {
+			return nil, err
+		}
+	}
 	if rest != "" || pieces == nil {
 		pieces = append(pieces, backend.Part{Text: rest})
 	}
 	return pieces, nil
+}
+
+// nextMark stands for the content of a user turn that follows.
+const nextMark = "contentofnextturnhere"
+
+// newTurn returns what ends an assistant turn and begins another. The server
+// would go on with the first one; so it was asked to render a user turn after
+// it, and then an assistant's. Where both kinds of turn end alike, what follows
+// the user turn is what is looked for:
+//
+//	<|im_end|>\n<|im_start|>user\n MARK <|im_end|>\n<|im_start|>assistant\n
+//
+// Where they do not, it is refused.
+func newTurn(rest string) (string, error) {
+	close, next, found := strings.Cut(rest, nextMark)
+	if !found {
+		return "", unsupportedf("the model's template does not print a user turn in its place")
+	}
+	if close != "" && next != "" && close[0] == next[0] && sharedPrefix(close, next) > 1 {
+		return next, nil
+	}
+	return "", unsupportedf("the model's template ends turns of users and of assistants differently, so that one assistant turn cannot follow another; put a user turn between them")
+}
+
+func sharedPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // llamaIDs returns the ids of a prompt.

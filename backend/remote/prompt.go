@@ -63,16 +63,26 @@ func (d *dialect) checkTurns(turns []backend.Turn) (t []backend.Turn, raw bool, 
 			if len(turns) == 0 {
 				return nil, false, unsupportedf("the prompt is an empty assistant turn alone")
 			}
-			last = turns[len(turns)-1]
 		} else if !d.continues {
 			return nil, false, unsupportedf("the %s dialect cannot continue an open assistant turn; close the turn, or use vllm, sglang or llama", d.name)
 		}
 	}
-	if !last.Open && last.Role == backend.Assistant && !d.newAfterAssistant {
-		return nil, false, unsupportedf("the %s dialect cannot begin an assistant turn after another; put a user turn between them", d.name)
-	}
 	return turns, false, nil
 }
+
+// answered reports whether the prompt ends in a finished assistant turn, after
+// which a second one is to come.
+func answered(turns []backend.Turn) bool {
+	n := len(turns)
+	return n > 0 && turns[n-1].Role == backend.Assistant && !turns[n-1].Open
+}
+
+// goOn is what a user turn says that is put between two assistant turns where
+// one cannot follow the other.
+const goOn = "Go on."
+
+// betweenNote reports goOn in Result.Emulated.
+const betweenNote = "assistant turn after another: a user turn between them"
 
 // open reports whether the prompt's last turn is to be continued.
 func open(turns []backend.Turn) bool { return len(turns) > 0 && turns[len(turns)-1].Open }

@@ -178,6 +178,8 @@ type call struct {
 	check func(answer string) (text string, err error)
 	// hold keeps the answer back until it was checked.
 	hold bool
+	// notes go to Result.Emulated.
+	notes []string
 }
 
 // maxTokens is the limit to send: a choice in a schema needs a few more.
@@ -215,6 +217,19 @@ func (b *Backend) plan(r *backend.Request) (*call, error) {
 	var err error
 	if c.turns, c.raw, err = b.d.checkTurns(r.Turns); err != nil {
 		return nil, err
+	}
+	if !c.raw && answered(c.turns) && !b.d.newAfterAssistant {
+		if b.opts.NoEmulation {
+			return nil, unsupportedf("the %s dialect cannot begin an assistant turn after another and emulation is off; put a user turn between them", b.d.name)
+		}
+		c.turns = append(slices.Clip(c.turns), text(backend.User, goOn))
+		c.notes = append(c.notes, betweenNote)
+	}
+	if !b.d.toolRole && slices.ContainsFunc(c.turns, func(t backend.Turn) bool { return t.Role == backend.Tool }) {
+		if b.opts.NoEmulation {
+			return nil, unsupportedf("the %s dialect wants a tool's turn to name its call, which a prompt here does not, and emulation is off", b.d.name)
+		}
+		c.notes = append(c.notes, "tool turns: sent as user turns")
 	}
 	if c.raw && r.MaxTokens == 0 && !b.fills() {
 		return nil, invalidf("the %s dialect needs MaxTokens with a raw prompt: it has a small limit of its own otherwise", b.d.name)
@@ -305,9 +320,6 @@ func (b *Backend) Generate(ctx context.Context, req *backend.Request, emit func(
 	if err != nil {
 		return nil, named(req.ID, err)
 	}
-	if !c.d.toolRole && slices.ContainsFunc(c.turns, func(t backend.Turn) bool { return t.Role == backend.Tool }) {
-		res.Emulated = append(res.Emulated, "tool turns: sent as user turns")
-	}
 	return res, nil
 }
 
@@ -329,6 +341,7 @@ func (b *Backend) run(ctx context.Context, c *call, emit func(backend.Delta)) (*
 	if err != nil {
 		return nil, err
 	}
+	res.Emulated = append(res.Emulated, c.notes...)
 	if res.Part.Tokens != nil {
 		res.Part.Model = b.info.Fingerprint
 	}
