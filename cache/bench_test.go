@@ -60,7 +60,7 @@ func BenchmarkInsert64(b *testing.B) {
 
 func BenchmarkEvictLeaf(b *testing.B) {
 	c, path := chainCache(b)
-	c.Alloc(nil, len(c.pool.free))
+	c.Alloc(nil, c.pool.free.n)
 	i := 0
 	for b.Loop() {
 		pages, ok := c.Alloc(nil, 5)

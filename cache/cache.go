@@ -53,7 +53,7 @@ type Stats struct {
 // Stats returns the sizes now, in constant time.
 func (c *Cache) Stats() Stats {
 	return Stats{
-		Pages: len(c.pool.hold), Free: len(c.pool.free), Evictable: c.pool.evictable,
+		Pages: len(c.pool.hold), Free: c.pool.free.n, Evictable: c.pool.evictable,
 		Held: c.pool.held, Nodes: c.nodes, Handles: c.handles,
 	}
 }
@@ -63,18 +63,24 @@ func (c *Cache) Stats() Stats {
 func (c *Cache) Version() uint64 { return c.version }
 
 // Available is the number of pages that Alloc could give now.
-func (c *Cache) Available() int { return len(c.pool.free) + c.pool.evictable }
+func (c *Cache) Available() int { return c.pool.free.n + c.pool.evictable }
 
 // Alloc appends n pages to dst, evicting what it must, and reports whether it
 // could. If not, nothing was evicted and dst is as it was. The pages are held
-// by the caller until [Cache.Release].
+// by the caller until [Cache.Release]. They follow the last page of dst and
+// each other where those are free.
 func (c *Cache) Alloc(dst []int32, n int) ([]int32, bool) {
 	if c.Available() < n {
 		return dst, false
 	}
 	c.evict(n)
+	last := int32(-1)
+	if len(dst) > 0 {
+		last = dst[len(dst)-1]
+	}
 	for range n {
-		dst = append(dst, c.pool.take())
+		last = c.pool.take(last)
+		dst = append(dst, last)
 	}
 	return dst, true
 }

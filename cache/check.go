@@ -85,11 +85,14 @@ func (c *Cache) Check(stale ...*Handle) error {
 	}
 
 	free := make([]bool, len(tree))
-	for _, id := range c.pool.free {
-		if free[id] {
-			bad("page %d is free twice", id)
+	freePages := 0
+	for id := range free {
+		if free[id] = c.pool.free.has(int32(id)); free[id] {
+			freePages++
 		}
-		free[id] = true
+	}
+	if freePages != c.pool.free.n {
+		bad("%d pages are free, counted %d", freePages, c.pool.free.n)
 	}
 	held, evictable := 0, 0
 	for id := range tree {
@@ -109,9 +112,9 @@ func (c *Cache) Check(stale ...*Handle) error {
 			bad("page %d: free %v with %d holds and %d nodes", id, free[id], c.pool.hold[id], tree[id])
 		}
 	}
-	if held != c.pool.held || evictable != c.pool.evictable || len(c.pool.free)+held+evictable != len(tree) {
+	if held != c.pool.held || evictable != c.pool.evictable || freePages+held+evictable != len(tree) {
 		bad("free %d + evictable %d (counted %d) + held %d (counted %d) of %d pages",
-			len(c.pool.free), evictable, c.pool.evictable, held, c.pool.held, len(tree))
+			freePages, evictable, c.pool.evictable, held, c.pool.held, len(tree))
 	}
 	for run, nodes := range c.runs {
 		for n := range nodes {

@@ -87,18 +87,18 @@ func (c *Cache) moveClaims(n, parent *node) {
 
 // evict frees pages until n are free. There must be enough.
 func (c *Cache) evict(n int) {
-	for len(c.pool.free) < n {
+	for c.pool.free.n < n {
 		leaf := c.leaves[0]
 		// Cut the leaf from its end, and take it out when one page is left: the
 		// first page may be its parent's too and is then not freed.
-		for len(leaf.pages) > 1 && len(c.pool.free) < n {
+		for len(leaf.pages) > 1 && c.pool.free.n < n {
 			last := len(leaf.pages) - 1
 			c.pool.dropTree(leaf.pages[last])
 			leaf.pages = leaf.pages[:last]
 			leaf.tokens = leaf.tokens[:(leaf.start/PageTokens+last)*PageTokens-leaf.start]
 			c.version++
 		}
-		if len(c.pool.free) < n {
+		if c.pool.free.n < n {
 			c.remove(leaf)
 		}
 	}

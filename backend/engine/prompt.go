@@ -3,6 +3,7 @@ package engine
 import (
 	"container/list"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -27,7 +28,8 @@ type compiler struct {
 
 	mu    sync.Mutex
 	memo  map[memoKey]*list.Element // of *memoEntry
-	order *list.List                // least recently used first
+	busy  map[memoKey]*building
+	order *list.List // least recently used first
 	bytes int
 }
 
@@ -37,6 +39,13 @@ type memoKey [2]uint64
 
 var memoSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
+// building is an entry that a goroutine makes while others wait for it.
+type building struct {
+	done chan struct{}
+	e    *memoEntry
+	err  error
+}
+
 // memoEntry holds what a turn adds to the ids of those before it.
 type memoEntry struct {
 	key    memoKey
@@ -44,6 +53,7 @@ type memoEntry struct {
 	total  int // ids up to here
 	ids    []backend.Token
 	tail   tail
+	close  []tokenizer.Piece // what will close the turn, if it is open
 }
 
 // tail is the text at the end of a prompt that is not yet cut off from what
@@ -65,7 +75,7 @@ type prompt struct {
 func newCompiler(tok Tokenizer, tmpl Template, fingerprint string, maxBytes int) *compiler {
 	return &compiler{
 		tok: tok, tmpl: tmpl, fingerprint: fingerprint, maxBytes: maxBytes,
-		memo: make(map[memoKey]*list.Element), order: list.New(),
+		memo: make(map[memoKey]*list.Element), busy: make(map[memoKey]*building), order: list.New(),
 	}
 }
 
@@ -110,47 +120,21 @@ func (c *compiler) compile(turns []backend.Turn, generate bool) (*prompt, error)
 		keys[i+1] = c.key(keys[i], t)
 	}
 	n, at := c.longest(keys)
-	var last []tokenizer.Piece // what closes the last turn
+	var err error
 	for i := n; i < len(turns); i++ {
-		t := turns[i]
-		a, err := c.around(turns[:i], t.Role)
-		if err != nil {
+		if at, err = c.extend(keys[i+1], at, turns[:i], turns[i]); err != nil {
 			return nil, err
 		}
-		if t.Open {
-			if a.Held {
-				return nil, fmt.Errorf("%w: the chat template prints a %s turn only when it is complete: close the turn", backend.ErrInvalid, t.Role)
-			}
-			a.Close = nil
-		}
-		at = c.remember(keys[i+1], at, a, t)
 	}
-	if len(turns) > 0 && (turns[len(turns)-1].Open || turns[len(turns)-1].Role == backend.Raw) {
-		t := turns[len(turns)-1]
-		if generate {
-			a, err := c.around(turns[:len(turns)-1], t.Role)
-			if err != nil {
-				return nil, err
-			}
-			last = a.Close
-		}
-	} else if generate {
-		a, err := c.around(turns, backend.Assistant)
-		if err != nil {
-			return nil, err
-		}
+	if last := len(turns) - 1; generate && (last < 0 || !turns[last].Open && turns[last].Role != backend.Raw) {
 		header := backend.Turn{Role: backend.Assistant, Open: true}
-		key := c.key(keys[len(turns)], header)
-		if e := c.lookup(key); e != nil {
-			at = e
-		} else {
-			at = c.remember(key, at, Around{Open: a.Open}, header)
+		if at, err = c.extend(c.key(keys[len(turns)], header), at, turns, header); err != nil {
+			return nil, err
 		}
-		last = a.Close
 	}
-	p := &prompt{close: last}
+	p := &prompt{}
 	if at != nil {
-		p.tail = at.tail
+		p.tail, p.close = at.tail, at.close
 		p.ids = make([]backend.Token, at.total)
 		for e := at; e != nil; e = e.parent {
 			copy(p.ids[e.total-len(e.ids):], e.ids)
@@ -171,16 +155,50 @@ func (c *compiler) compile(turns []backend.Turn, generate bool) (*prompt, error)
 	return p, nil
 }
 
-func (c *compiler) around(history []backend.Turn, role backend.Role) (Around, error) {
-	if role == backend.Raw {
-		return Around{}, nil
+// extend returns the entry of turn t after history, whose own entry is parent.
+// Of goroutines that ask for the same at the same time one makes it.
+func (c *compiler) extend(key memoKey, parent *memoEntry, history []backend.Turn, t backend.Turn) (*memoEntry, error) {
+	c.mu.Lock()
+	if el := c.memo[key]; el != nil {
+		c.order.MoveToBack(el)
+		c.mu.Unlock()
+		return el.Value.(*memoEntry), nil
 	}
-	a, err := c.tmpl.Turn(history, role)
-	if err != nil {
-		return a, fmt.Errorf("%w: turn %d (%s): %w", backend.ErrInvalid, len(history), role, err)
+	b := c.busy[key]
+	if b != nil {
+		c.mu.Unlock()
+		<-b.done
+		return b.e, b.err
 	}
-	return a, nil
+	b = &building{done: make(chan struct{}), err: errBuild}
+	c.busy[key] = b
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.busy, key)
+		if b.err == nil {
+			c.keep(key, b.e)
+		}
+		c.mu.Unlock()
+		close(b.done)
+	}()
+	var a Around
+	if t.Role != backend.Raw {
+		if a, b.err = c.tmpl.Turn(history, t.Role); b.err != nil {
+			b.err = fmt.Errorf("%w: turn %d (%s): %w", backend.ErrInvalid, len(history), t.Role, b.err)
+			return nil, b.err
+		}
+	}
+	if t.Open && a.Held {
+		b.err = fmt.Errorf("%w: the chat template prints a %s turn only when it is complete: close the turn", backend.ErrInvalid, t.Role)
+		return nil, b.err
+	}
+	b.e, b.err = c.build(parent, a, t), nil
+	return b.e, nil
 }
+
+// errBuild is what those who wait are told if the one who builds panics.
+var errBuild = errors.New("compiling the prompt failed")
 
 // build makes the entry of a turn after parent.
 func (c *compiler) build(parent *memoEntry, a Around, t backend.Turn) *memoEntry {
@@ -222,7 +240,11 @@ func (c *compiler) build(parent *memoEntry, a Around, t backend.Turn) *memoEntry
 			run = append(run, tokenizer.Piece{Text: p.Text})
 		}
 	}
-	run = append(run, a.Close...)
+	if t.Open {
+		e.close = a.Close
+	} else {
+		run = append(run, a.Close...)
+	}
 	flush()
 	e.total += len(e.ids)
 	return e
@@ -305,25 +327,9 @@ func (c *compiler) longest(keys []memoKey) (int, *memoEntry) {
 	return 0, nil
 }
 
-func (c *compiler) lookup(key memoKey) *memoEntry {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if el := c.memo[key]; el != nil {
-		c.order.MoveToBack(el)
-		return el.Value.(*memoEntry)
-	}
-	return nil
-}
-
-// remember builds the entry of a turn and keeps it under key.
-func (c *compiler) remember(key memoKey, parent *memoEntry, a Around, t backend.Turn) *memoEntry {
-	e := c.build(parent, a, t)
+// keep remembers an entry.
+func (c *compiler) keep(key memoKey, e *memoEntry) {
 	e.key = key
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if el := c.memo[key]; el != nil { // another goroutine was faster
-		return el.Value.(*memoEntry)
-	}
 	c.memo[key] = c.order.PushBack(e)
 	c.bytes += e.size()
 	for c.bytes > c.maxBytes && c.order.Len() > 1 {
@@ -331,7 +337,6 @@ func (c *compiler) remember(key memoKey, parent *memoEntry, a Around, t backend.
 		delete(c.memo, old.key)
 		c.bytes -= old.size()
 	}
-	return e
 }
 
 // size is about the memory of e in bytes.

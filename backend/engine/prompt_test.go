@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coppice-run/coppice/backend"
@@ -220,5 +223,61 @@ func TestChatTemplates(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
+	}
+}
+
+// countingTokenizer counts the bytes that it is given.
+type countingTokenizer struct {
+	fakeTokenizer
+	bytes *atomic.Int64
+}
+
+func (c countingTokenizer) EncodePieces(pieces []tokenizer.Piece) []backend.Token {
+	for _, p := range pieces {
+		c.bytes.Add(int64(len(p.Text)))
+	}
+	return c.fakeTokenizer.EncodePieces(pieces)
+}
+
+func TestTrunkIsTokenisedOnce(t *testing.T) {
+	var n atomic.Int64
+	c := newCompiler(countingTokenizer{bytes: &n}, chatML{}, "f", 1<<20)
+	trunk := user(longText(20_000))
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			if _, err := c.compile([]backend.Turn{trunk, user(fmt.Sprint("branch ", i))}, true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := n.Load(); got > 20_000+32*200 {
+		t.Errorf("%d bytes tokenised for a trunk of 20,000 and 32 branches", got)
+	}
+	if len(c.busy) != 0 {
+		t.Error("unfinished entries")
+	}
+}
+
+// brokenTemplate fails for every turn but the first.
+type brokenTemplate struct{ chatML }
+
+func (b brokenTemplate) Turn(history []backend.Turn, role backend.Role) (Around, error) {
+	if len(history) > 0 {
+		return Around{}, errors.New("no more turns")
+	}
+	return b.chatML.Turn(history, role)
+}
+
+func TestTemplateErrors(t *testing.T) {
+	c := newCompiler(fakeTokenizer{}, brokenTemplate{}, "f", 1<<20)
+	for range 2 {
+		if _, err := c.compile([]backend.Turn{user("x")}, true); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "turn 1 (assistant)") {
+			t.Error(err)
+		}
+	}
+	if _, err := c.compile([]backend.Turn{user("x")}, false); err != nil {
+		t.Error(err)
 	}
 }
