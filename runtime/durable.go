@@ -103,7 +103,11 @@ func (r *runner) open(create bool) (*journal, *contents, error) {
 			return nil, nil, &JournalError{Path: path, Offset: c.size, Err: fmt.Errorf("cutting a torn record: %w", err)}
 		}
 	}
-	return &journal{path: path, f: f, size: c.size}, c, nil
+	j := &journal{path: path, f: f, size: c.size}
+	if c.ended {
+		j.ended = &c.endErr
+	}
+	return j, c, nil
 }
 
 // headerStart is how the JSON of every header begins.
@@ -201,7 +205,7 @@ func (r *runner) header(inputs json.RawMessage) (*Header, error) {
 	}
 	if r.be != nil {
 		info := r.be.Info()
-		h.Model, h.Fingerprint = info.Model, info.Fingerprint
+		h.Model, h.Fingerprint, h.Backend = info.Model, info.Fingerprint, r.cfg.backend
 	}
 	return h, nil
 }
@@ -356,7 +360,14 @@ func (r *runner) goOn(ctx context.Context, j *journal, c *contents, vars map[str
 		j.close()
 		return nil, err
 	}
-	return r.run(ctx)
+	report, err := r.run(ctx)
+	for _, id := range failedTasks(err) {
+		if r.m.unsafe(id) {
+			err = fmt.Errorf("%w (%s must not be called twice for one node, so it stays failed; if it did not happen: coppice journal settle %s %s --again; in Go runtime.Settle)",
+				err, r.m.tasks[id].Call.Func, shellQuote(j.path), shellQuote(id))
+		}
+	}
+	return report, err
 }
 
 // restore replays results. If they end in a failed run, the failures that ended

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"sync"
@@ -92,6 +93,7 @@ type emitter struct {
 	seq   uint64
 	sink  Sink
 	clock func() time.Time
+	over  bool // nothing follows the end of the run, not even from tasks left behind
 }
 
 func (em *emitter) emit(e Event) {
@@ -100,6 +102,10 @@ func (em *emitter) emit(e Event) {
 	}
 	em.mu.Lock()
 	defer em.mu.Unlock()
+	if em.over {
+		return
+	}
+	em.over = e.Kind == RunFinished || e.Kind == RunFailed
 	em.seq++
 	e.Seq = em.seq
 	if em.clock != nil {
@@ -109,13 +115,17 @@ func (em *emitter) emit(e Event) {
 }
 
 // deltas returns the function that streams a task's text, nil if nobody
-// listens. It may be called until the task's result is taken.
-func (em *emitter) deltas(t *Task) func(backend.Delta) {
+// listens. What comes after the end of ctx, when nobody wants it any more, is
+// dropped.
+func (em *emitter) deltas(ctx context.Context, t *Task) func(backend.Delta) {
 	if em == nil {
 		return nil
 	}
 	offset := 0
 	return func(d backend.Delta) {
+		if ctx.Err() != nil {
+			return
+		}
 		em.emit(Event{
 			Kind: TextDelta, Task: t.ID, Node: t.Node.ID, Branch: t.Branch,
 			Text: d.Text, Offset: offset, Tokens: d.Tokens, Forced: d.Origin == backend.Forced,
@@ -124,7 +134,7 @@ func (em *emitter) deltas(t *Task) func(backend.Delta) {
 	}
 }
 
-// started and finished describe a task.
+// event returns an event about a task.
 func (t *Task) event(kind EventKind) Event {
 	return Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: string(t.Node.Kind)}
 }

@@ -64,6 +64,9 @@ type Header struct {
 	// Model and Fingerprint are those of the backend that began the run.
 	Model       string `json:"model"`
 	Fingerprint string `json:"fingerprint"`
+	// Backend is the URL under which the caller opened it, if it said so; what
+	// resumes the run opens the same.
+	Backend string `json:"backend,omitempty"`
 }
 
 // The kinds of records after the header.
@@ -163,7 +166,10 @@ type journal struct {
 	f    file
 	size int64 // bytes that are durable
 	bad  error // set for good by the first failed write
-	buf  []byte
+	// ended is the error of the end that is the last record; nil if the last
+	// record is another.
+	ended *string
+	buf   []byte
 }
 
 func (j *journal) close() error { return j.f.Close() }
@@ -205,6 +211,7 @@ func (j *journal) append(records ...record) error {
 		return j.fail(fmt.Errorf("the record cannot be made durable; what was recorded before is safe, resume when the cause is gone: %w", err))
 	}
 	j.size += int64(len(j.buf))
+	j.ended = nil
 	return nil
 }
 
@@ -217,13 +224,17 @@ func (j *journal) results(rs []Result) error {
 	return j.append(records...)
 }
 
-// end records that this process is done with the run, and closes the file.
+// end records that this process is done with the run, unless the journal says
+// so already, and closes the file.
 func (j *journal) end(err error) error {
 	rec := record{Kind: recordEnd}
 	if err != nil {
 		rec.Error = err.Error()
 	}
-	aerr := j.append(rec)
+	var aerr error
+	if j.ended == nil || *j.ended != rec.Error {
+		aerr = j.append(rec)
+	}
 	if cerr := j.close(); aerr == nil && cerr != nil {
 		aerr = &JournalError{Path: j.path, Offset: -1, Err: cerr}
 	}

@@ -99,9 +99,9 @@ func recorded(t *testing.T, e *effects, unsafe bool) ([]byte, *Report) {
 func TestRunResumesFromEveryByteOfItsJournal(t *testing.T) {
 	whole, want := recorded(t, &effects{}, false)
 	header := bytes.IndexByte(whole, '\n') + 1
-	step := 7
+	step := 37
 	if testing.Short() {
-		step = 101
+		step = 211
 	}
 	for cut := 0; cut <= len(whole); cut++ {
 		if cut%step != 0 && (cut == 0 || whole[cut-1] != '\n') && cut != len(whole) {
@@ -167,6 +167,9 @@ func TestFinishedJournalGivesItsReportWithoutACall(t *testing.T) {
 	}
 	if len(e.byKey) != 0 {
 		t.Error("the function was called again")
+	}
+	if !bytes.Equal(mem.files["j"].data, whole) {
+		t.Error("reading a finished journal changed it")
 	}
 	// The same command again finds the run finished too.
 	def := errand(e, false)
@@ -626,4 +629,34 @@ func FuzzReadRecords(f *testing.F) {
 		cancel()
 		Resume(ctx, errandModel(), "j", def.Funcs(), withFS(mem), WithGrace(1))
 	})
+}
+
+func TestFailedCallThatMustNotBeRepeatedStaysFailed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	calls := 0
+	f := lang.Func{Name: "pay", Result: lang.Type{Kind: lang.TypeAny}, Call: func(context.Context, []any) (any, error) {
+		if calls++; calls == 1 {
+			return nil, errors.New("connection lost")
+		}
+		return nil, nil
+	}}
+	def := lang.Define("p", func(p *lang.Program) lang.Var[any] { return lang.Call(p, "pay", f, lang.Unsafe()) })
+	for range 2 {
+		_, err := RunGraph(t.Context(), puppet.New(), compile(t, def), def.Funcs(), nil, WithJournal(path))
+		if err == nil || !strings.Contains(err.Error(), "connection lost") || !strings.Contains(err.Error(), "settle "+path+" pay --again") {
+			t.Fatal(err)
+		}
+	}
+	if calls != 1 {
+		t.Errorf("%d calls", calls)
+	}
+	if err := Settle(path, "pay", Settlement{Again: true}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got, err := Resume(t.Context(), nil, path, def.Funcs())
+		if err != nil || string(got.Value) != "null" || calls != 2 {
+			t.Errorf("%v, %d calls", err, calls)
+		}
+	}
 }

@@ -243,9 +243,13 @@ func (m *Machine) Apply(r Result) error {
 	} else {
 		m.runnable = append(m.runnable, b)
 	}
+	t.release()
 	m.drain()
 	return nil
 }
+
+// release lets go of a prompt that nobody will ask for again.
+func (t *task) release() { t.Generate, t.Score = nil, nil }
 
 // check refuses results that do not fit.
 func (t *task) check(r *Result) error {
@@ -350,6 +354,7 @@ func (m *Machine) cancel(b *branch) {
 	b.stack = nil
 	if t := b.task; t != nil {
 		t.state = taskCancelled
+		t.release()
 		b.task = nil
 		if t.seen {
 			m.changes.Cancel = append(m.changes.Cancel, t.ID)

@@ -40,7 +40,7 @@ func (r *runner) perform(ctx context.Context, t *Task) {
 func (r *runner) carryOut(ctx context.Context, t *Task) Result {
 	switch {
 	case t.Generate != nil:
-		res, err := r.be.Generate(ctx, t.Generate, r.em.deltas(t))
+		res, err := r.be.Generate(ctx, t.Generate, r.em.deltas(ctx, t))
 		if err == nil && res == nil {
 			err = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
 		}

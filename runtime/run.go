@@ -98,6 +98,7 @@ type config struct {
 	sink        Sink
 	concurrency int
 	journal     string
+	backend     string
 	grace       time.Duration
 	clock       func() time.Time
 	fs          fileSystem
@@ -155,6 +156,10 @@ func WithConcurrency(n int) Option {
 // the file exists, the run goes on with it, provided that it is of the same
 // program, inputs, seed and model; see [Resume].
 func WithJournal(path string) Option { return func(c *config) { c.journal = path } }
+
+// WithBackendURL notes in a new journal where the backend came from, so that the
+// run can be resumed from the journal alone. It must hold no secrets.
+func WithBackendURL(url string) Option { return func(c *config) { c.backend = url } }
 
 // WithGrace sets how long a run that ends early waits for tasks that do not
 // react to the end of their context; the default is 2 s. Tasks that take longer

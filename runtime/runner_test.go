@@ -73,21 +73,18 @@ func triageModel() *puppet.Model {
 	m := puppet.New()
 	m.OnRegexp(`Look only at (\w+)\.`).Reply("$1 is bad\nand more")
 	m.OnID("severity").Scores(map[string]float64{"low": -5, "high": -2, "critical": -0.2})
-	m.OnID("verdict").Reply(`{"reason":"OOMKilled","pod":"p <1>","oom_killed":true}`)
+	m.OnID("verdict").Reply(`{"pod":"p <1>","reason":"OOMKilled","oom_killed":true}`)
 	return m
 }
-
-// The first rule that matches answers, and findings stand in later prompts too.
-func byID(m *puppet.Model, id string) *puppet.Rule { return m.OnID(id) }
 
 func TestRunGivesTypedValueBranchesAndUsage(t *testing.T) {
 	noLeaks(t)
 	m := puppet.New()
 	for i, a := range []string{"memory", "rollout", "network"} {
-		byID(m, fmt.Sprintf("looks[%d]/finding", i)).Reply(a + " is bad\nand more")
+		m.OnID(fmt.Sprintf("looks[%d]/finding", i)).Reply(a + " is bad\nand more")
 	}
 	m.OnID("severity").Scores(map[string]float64{"low": -5, "high": -2, "critical": -0.2})
-	m.OnID("verdict").Reply(`{"reason": "OOMKilled", "pod": "p <1>", "oom_killed": true}`)
+	m.OnID("verdict").Reply(`{"pod": "p <1>", "reason": "OOMKilled", "oom_killed": true}`)
 	before := paged.Load()
 	out, err := runtime.Run(t.Context(), m, triage, lang.Args{"alert": "pod down"}, runtime.WithRun("r1"))
 	if err != nil {
@@ -96,8 +93,8 @@ func TestRunGivesTypedValueBranchesAndUsage(t *testing.T) {
 	if out.Value != (verdict{"p <1>", "OOMKilled", true}) {
 		t.Errorf("value %+v", out.Value)
 	}
-	if want := `{"reason":"OOMKilled","pod":"p <1>","oom_killed":true}`; string(out.Report.Value) != want {
-		t.Errorf("the order of keys is not the model's: %s", out.Report.Value)
+	if want := `{"pod":"p <1>","reason":"OOMKilled","oom_killed":true}`; string(out.Report.Value) != want {
+		t.Errorf("value %s", out.Report.Value)
 	}
 	if paged.Load() != before+1 {
 		t.Error("page was not called once")
@@ -136,6 +133,38 @@ func TestRunGivesTypedValueBranchesAndUsage(t *testing.T) {
 			if turn.Role == backend.Assistant && puppet.Text(p.Tokens) != p.Text {
 				t.Errorf("part %+v lost its ids", p)
 			}
+		}
+	}
+}
+
+func TestValueKeepsTheOrderOfKeysThatTheModelWrote(t *testing.T) {
+	m := puppet.New()
+	m.OnAny().Reply(`{"z": {"y": 1.50, "x": "<&>"}, "a": [{"d": 1e2, "c": null}]}`)
+	schema := json.RawMessage(`{"type": "object", "additionalProperties": true}`)
+	whole := lang.Define("whole", func(p *lang.Program) lang.Var[any] {
+		p.User("x")
+		return lang.JSONSchema(p, "v", schema)
+	})
+	part := lang.Define("part", func(p *lang.Program) lang.Var[any] {
+		p.User("x")
+		v := lang.JSONSchema(p, "v", schema)
+		return lang.Get[any](v, "z")
+	})
+	forked := lang.Define("forked", func(p *lang.Program) lang.Var[[]any] {
+		p.User("x")
+		return lang.Fork(p, "f", lang.Each("a", "b"), func(b *lang.Branch, it lang.Var[string]) lang.Var[any] {
+			return lang.JSONSchema(b, "v", schema)
+		})
+	})
+	const object = `{"z":{"y":1.50,"x":"<&>"},"a":[{"d":1e2,"c":null}]}`
+	for want, g := range map[string]*lang.Graph{
+		object:                            graphOf(t, whole),
+		`{"y":1.50,"x":"<&>"}`:            graphOf(t, part),
+		"[" + object + "," + object + "]": graphOf(t, forked),
+	} {
+		r, err := runtime.RunGraph(t.Context(), m, g, nil, nil)
+		if err != nil || string(r.Value) != want {
+			t.Errorf("%s: %s %v", g.Name, r.Value, err)
 		}
 	}
 }
@@ -419,7 +448,7 @@ func TestForkCommitsItsPrefixBeforeChildren(t *testing.T) {
 
 func TestJSONCutAtItsLimitIsAnErrorOfItsNode(t *testing.T) {
 	m := puppet.New()
-	m.OnAny().Reply(`{"pod": "a-very-long-name"}`)
+	m.OnAny().Reply(`{"pod": "a-very-long-name", "reason": "x", "oom_killed": true}`)
 	def := lang.Define("p", func(p *lang.Program) lang.Var[verdict] {
 		p.User("x")
 		return lang.JSON[verdict](p, "v", lang.MaxTokens(12))

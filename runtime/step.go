@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
@@ -99,14 +100,33 @@ func (m *Machine) exec(b *branch, n *lang.Node) error {
 
 // eval evaluates an expression over the variables that b sees.
 func (m *Machine) eval(b *branch, e lang.Expr) (any, error) {
-	v, err := m.graph.Eval(e, b.vars)
-	if err != nil {
-		return nil, err
+	v, ok := lookup(string(e), b.vars)
+	if !ok {
+		var err error
+		if v, err = m.graph.Eval(e, b.vars); err != nil {
+			return nil, err
+		}
 	}
 	if s, ok := v.(string); ok && len(s) > m.opt.Limits.Text {
 		return nil, fmt.Errorf("%w: a value of %d bytes, at most %d are allowed", ErrLimit, len(s), m.opt.Limits.Text)
 	}
 	return v, nil
+}
+
+// lookup returns the value of an expression that only names a variable, or a
+// field of one: a.b.c. The very value comes back, not a copy, so that the order
+// of its keys is not lost. It returns false for all other expressions.
+func lookup(e string, vars map[string]any) (any, bool) {
+	name, rest, more := strings.Cut(e, ".")
+	v, ok := vars[name]
+	for ok && more {
+		name, rest, more = strings.Cut(rest, ".")
+		var object map[string]any
+		if object, ok = v.(map[string]any); ok {
+			v, ok = object[name]
+		}
+	}
+	return v, ok
 }
 
 func (m *Machine) addText(b *branch, n *lang.TextNode) error {

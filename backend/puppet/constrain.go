@@ -1,31 +1,102 @@
 package puppet
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"regexp"
-	"slices"
+	"strings"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/grammar"
 )
 
-// constrain checks that text is what the constraint of req allows. A script
-// that breaks its constraint is a mistake of the test, so it fails with
-// backend.ErrInvalid rather than being repaired.
-func constrain(req *backend.Request, text string) (string, []bool, error) {
-	c := req.Constraint
-	switch {
-	case len(c.Choices) > 0:
-		if !slices.Contains(c.Choices, text) {
-			return "", nil, fmt.Errorf("puppet: request %q: the scripted reply %q is none of the choices %q: %w", req.ID, text, c.Choices, backend.ErrInvalid)
-		}
-	case c.Regex != "":
-		re, err := regexp.Compile(`^(?:` + c.Regex + `)$`)
-		if err != nil {
-			return "", nil, fmt.Errorf("puppet: request %q: %v: %w", req.ID, err, backend.ErrInvalid)
-		}
-		if !re.MatchString(text) {
-			return "", nil, fmt.Errorf("puppet: request %q: the scripted reply %q does not match %q: %w", req.ID, text, c.Regex, backend.ErrInvalid)
-		}
+// vocabulary is the 256 bytes and the end of a turn.
+var vocabulary = func() *grammar.Vocab {
+	tokens := make([][]byte, EOS+1)
+	for i := range EOS {
+		tokens[i] = []byte{byte(i)}
 	}
-	return text, nil, nil
+	v, err := grammar.NewVocab(tokens, grammar.VocabOptions{EndTokens: []int32{EOS}})
+	if err != nil {
+		panic(err)
+	}
+	return v
+}()
+
+// grammar returns the grammar of a constraint; each is compiled once.
+func (m *Model) grammar(ctx context.Context, c backend.Constraint) (*grammar.Grammar, error) {
+	key := string(c.JSONSchema) + "\x00" + c.Regex + "\x00" + c.EBNF + "\x00" + strings.Join(c.Choices, "\x00")
+	m.mu.Lock()
+	g := m.grammars[key]
+	m.mu.Unlock()
+	if g != nil {
+		return g, nil
+	}
+	g, err := grammar.Compile(ctx, grammar.Spec{JSONSchema: c.JSONSchema, Regex: c.Regex, EBNF: c.EBNF, Choices: c.Choices}, vocabulary)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.grammars[key] = g
+	m.mu.Unlock()
+	return g, nil
 }
+
+// constrain leads a scripted reply through the constraint of its request, as an
+// engine leads a model: text that the constraint leaves no choice about is
+// forced, and white space that it does not allow is left out, so that scripts
+// can be written readably. A reply that leaves the constraint is a mistake of
+// the script and fails with backend.ErrInvalid; one that ends where only one
+// text can follow is completed.
+func (m *Model) constrain(ctx context.Context, req *backend.Request, reply string) (text string, forced []bool, err error) {
+	g, err := m.grammar(ctx, req.Constraint)
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, backend.ErrUnsupported) {
+			err = fmt.Errorf("%w: %w", err, backend.ErrInvalid)
+		}
+		return "", nil, fmt.Errorf("puppet: request %q: %w", req.ID, err)
+	}
+	leaves := func(at int) error {
+		return fmt.Errorf("puppet: request %q: the scripted reply %q leaves its constraint at byte %d: %w", req.ID, reply, at, backend.ErrInvalid)
+	}
+	var out []byte
+	s := g.Start()
+	for i := 0; ; {
+		if must := s.Forced(); len(must) > 0 {
+			for _, b := range must {
+				for i < len(reply) && reply[i] != b && isSpace(reply[i]) {
+					i++
+				}
+				if i < len(reply) {
+					if reply[i] != b {
+						return "", nil, leaves(i)
+					}
+					i++
+				}
+				out, forced = append(out, b), append(forced, true)
+			}
+			if s, err = s.AcceptBytes(must); err != nil {
+				return "", nil, err
+			}
+			continue
+		}
+		if i == len(reply) {
+			if !s.CanEnd() {
+				return "", nil, leaves(i)
+			}
+			return string(out), forced, nil
+		}
+		b := reply[i]
+		next, err := s.AcceptBytes([]byte{b})
+		switch {
+		case err == nil:
+			s = next
+			out, forced = append(out, b), append(forced, false)
+		case !isSpace(b):
+			return "", nil, leaves(i)
+		}
+		i++
+	}
+}
+
+func isSpace(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }

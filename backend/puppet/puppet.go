@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/grammar"
 )
 
 // Model is a backend that answers by rules; the first that matches answers. It
@@ -22,6 +23,8 @@ type Model struct {
 	log    []Call
 	closed bool
 	cost   meter
+
+	grammars map[string]*grammar.Grammar
 }
 
 // Call is a request that a model received.
@@ -43,7 +46,8 @@ var everything = backend.Capabilities{
 // New returns a model without rules. It can do everything.
 func New() *Model {
 	return &Model{
-		calls: map[string]int{},
+		calls:    map[string]int{},
+		grammars: map[string]*grammar.Grammar{},
 		info: backend.Info{
 			Model:        "puppet",
 			Fingerprint:  Fingerprint,
@@ -152,7 +156,7 @@ func (m *Model) Generate(ctx context.Context, req *backend.Request, emit func(ba
 	if err != nil {
 		return nil, err
 	}
-	out, err := shape(req, text)
+	out, err := m.shape(ctx, req, text)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +192,7 @@ type output struct {
 }
 
 // shape cuts text to the limits of req.
-func shape(req *backend.Request, text string) (output, error) {
+func (m *Model) shape(ctx context.Context, req *backend.Request, text string) (output, error) {
 	out := output{text: text, finish: backend.FinishStop}
 	at := len(text)
 	for _, s := range req.Stop {
@@ -202,7 +206,7 @@ func shape(req *backend.Request, text string) (output, error) {
 	out.text = text[:at]
 	if !req.Constraint.IsZero() {
 		var err error
-		if out.text, out.forced, err = constrain(req, out.text); err != nil {
+		if out.text, out.forced, err = m.constrain(ctx, req, out.text); err != nil {
 			return output{}, err
 		}
 	}
