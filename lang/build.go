@@ -116,11 +116,16 @@ func (p *Program) Gen(name string, opts ...GenOption) Var[string] {
 	return newVar[string](p, name, Type{Kind: TypeString}, pos)
 }
 
-// Select asks the model which of some options is likeliest to follow.
-func Select(p *Program, name string, options ...string) Var[string] {
+// Select asks the model which of some options is likeliest to follow. Options
+// may be of any string type, e.g. the constants of an enumeration.
+func Select[T ~string](p *Program, name string, options ...T) Var[T] {
 	pos := caller()
-	p.addAt(pos, &Node{Kind: KindSelect, Name: name, Select: &SelectNode{Options: options}})
-	return newVar[string](p, name, Type{Kind: TypeString}, pos)
+	s := &SelectNode{}
+	for _, o := range options {
+		s.Options = append(s.Options, string(o))
+	}
+	p.addAt(pos, &Node{Kind: KindSelect, Name: name, Select: s})
+	return newVar[T](p, name, Type{Kind: TypeString}, pos)
 }
 
 // SelectFrom is Select over options that are known only in the run.
@@ -132,8 +137,9 @@ func SelectFrom(p *Program, name string, options Var[[]string]) Var[string] {
 	return newVar[string](p, name, Type{Kind: TypeString}, pos)
 }
 
-// JSON asks the model for a value of the Go type T. What it generates matches
-// the schema of T, so it always decodes.
+// JSON asks the model for a value of the Go type T: a struct, but also an int, a
+// bool, a list of strings or a time.Time. What it generates matches the schema of
+// T, so it always decodes.
 func JSON[T any](p *Program, name string, opts ...JSONOption) Var[T] {
 	pos := caller()
 	rt := reflect.TypeFor[T]()

@@ -16,15 +16,24 @@ type compiled struct {
 // use. Each expression is compiled once for the graph. Errors name the
 // expression and, where one is at fault, the variable.
 func (g *Graph) Eval(e Expr, vars map[string]any) (any, error) {
+	p, err := g.program(e)
+	if err != nil {
+		return nil, err
+	}
+	return p.run(vars)
+}
+
+// program returns e in the form that runs.
+func (g *Graph) program(e Expr) (*program, error) {
 	if p, ok := g.compiled.exprs.Load(e); ok {
-		return p.(*program).run(vars)
+		return p.(*program), nil
 	}
 	p, err := compileExpr(e)
 	if err != nil {
 		return nil, err
 	}
 	g.compiled.exprs.Store(e, p)
-	return p.run(vars)
+	return p, nil
 }
 
 // Expand returns the text of t with its expressions replaced by their values in
@@ -36,7 +45,7 @@ func (g *Graph) Expand(t Template, vars map[string]any) (string, error) {
 	if x, ok := g.compiled.templates.Load(t); ok {
 		return x.(*text).expand(vars)
 	}
-	x, err := compileTemplate(t, nil)
+	x, err := g.compileTemplate(t, nil)
 	if err != nil {
 		return "", err
 	}
@@ -46,7 +55,7 @@ func (g *Graph) Expand(t Template, vars map[string]any) (string, error) {
 
 // compileTemplate makes t ready to be filled. types, if not nil, are those of
 // its expressions in order.
-func compileTemplate(t Template, types []Type) (*text, error) {
+func (g *Graph) compileTemplate(t Template, types []Type) (*text, error) {
 	ps, err := t.pieces()
 	if err != nil {
 		return nil, err
@@ -58,7 +67,7 @@ func compileTemplate(t Template, types []Type) (*text, error) {
 			x.pieces = append(x.pieces, textPiece{lit: p.text})
 			continue
 		}
-		prog, err := compileExpr(p.ex)
+		prog, err := g.program(p.ex)
 		if err != nil {
 			return nil, err
 		}

@@ -41,6 +41,7 @@ type program struct {
 	vm     *vm.Program
 	reads  []string // the variables that it reads, sorted
 	counts bool     // has loops that need a step counter
+	orders []Type   // the types by which its functions order the keys of objects
 }
 
 // parsed is an expression as a tree, with what its identifiers are.
@@ -50,6 +51,8 @@ type parsed struct {
 	at    map[string]file.Location // where each of reads stands first
 	// counts is set if the loops of the expression need a step counter.
 	counts bool
+	// orders are the types of what its text functions write, by their places.
+	orders map[int]Type
 }
 
 // exprError is what is wrong with an expression, apart from where it stands.
@@ -203,7 +206,55 @@ func checkExpr(p *parsed, src Expr, types map[string]Type) (Type, error) {
 	if _, err := checker.Check(p.tree, configFor(p.reads, types)); err != nil {
 		return Type{}, asExprError(src, err)
 	}
+	w := orderVisitor{types: types, orders: map[int]Type{}}
+	ast.Walk(&p.tree.Node, &w)
+	p.orders = w.orders
 	return typeOfNode(p.tree.Node, types, 0), nil
+}
+
+// textFunctions write values as text. They take the type of the value as one
+// more argument, which says the order of keys.
+var textFunctions = map[string]bool{"join": true, "string": true, "toJSON": true}
+
+// textCall returns the call of a text function that a node is.
+func textCall(node ast.Node) *ast.CallNode {
+	if c, ok := node.(*ast.CallNode); ok && len(c.Arguments) > 0 {
+		if id, ok := c.Callee.(*ast.IdentifierNode); ok && textFunctions[id.Value] {
+			return c
+		}
+	}
+	return nil
+}
+
+// orderVisitor notes the types of what text functions write, in a checked tree.
+type orderVisitor struct {
+	types  map[string]Type
+	orders map[int]Type
+}
+
+func (v *orderVisitor) Visit(node *ast.Node) {
+	if c := textCall(*node); c != nil {
+		if t := typeOfNode(c.Arguments[0], v.types, 0); t.hasFields() {
+			v.orders[c.Location().From] = t
+		}
+	}
+}
+
+// orderKeys hands the types that orderVisitor found to the text functions.
+type orderKeys struct {
+	orders map[int]Type
+	used   []Type
+}
+
+func (v *orderKeys) Visit(node *ast.Node) {
+	c := textCall(*node)
+	if c == nil {
+		return
+	}
+	if t, ok := v.orders[c.Location().From]; ok {
+		c.Arguments = append(c.Arguments, &ast.ConstantNode{Value: t})
+		v.used = append(v.used, t)
+	}
 }
 
 // compileExpr makes a program of src. Types are not looked at: the program is
@@ -228,6 +279,11 @@ func compileParsed(p *parsed, src Expr) (*program, error) {
 	tree, err := parser.ParseWithConfig(string(src), baseConfig)
 	if err != nil {
 		return nil, asExprError(src, err)
+	}
+	if len(p.orders) > 0 {
+		v := orderKeys{orders: p.orders}
+		ast.Walk(&tree.Node, &v)
+		out.orders = v.used
 	}
 	if p.counts {
 		ast.Walk(&tree.Node, countSteps{})

@@ -13,11 +13,11 @@ import (
 // of a Go map or on how Go prints values, or that make texts without bound.
 var exprFunctions = []expr.Option{
 	expr.Function("string", func(a ...any) (any, error) {
-		return FormatValue(a[0], Type{}), nil
-	}, new(func(any) string)),
+		return FormatValue(a[0], orderOf(a)), nil
+	}, new(func(any) string), new(func(any, Type) string)),
 	expr.Function("toJSON", func(a ...any) (any, error) {
-		return string(FormatJSON(a[0], Type{})), nil
-	}, new(func(any) string)),
+		return string(FormatJSON(a[0], orderOf(a))), nil
+	}, new(func(any) string), new(func(any, Type) string)),
 	expr.Function("fromJSON", func(a ...any) (any, error) {
 		s, ok := a[0].(string)
 		if !ok {
@@ -26,13 +26,15 @@ var exprFunctions = []expr.Option{
 		return DecodeValue([]byte(s))
 	}, new(func(string) any)),
 	expr.Function("join", func(a ...any) (any, error) {
-		sep := ""
+		sep, elem := "", orderOf(a).elem()
 		if len(a) > 1 {
-			s, ok := a[1].(string)
-			if !ok {
+			switch s := a[1].(type) {
+			case string:
+				sep = s
+			case Type:
+			default:
 				return nil, fmt.Errorf("join wants a string between the parts, got %s", describe(a[1]))
 			}
-			sep = s
 		}
 		v, err := Normalize(a[0])
 		if err != nil {
@@ -47,14 +49,15 @@ var exprFunctions = []expr.Option{
 			if i > 0 {
 				b = append(b, sep...)
 			}
-			b = append(b, FormatValue(x, Type{})...)
+			b = append(b, FormatValue(x, elem)...)
 			if len(b) > maxExprGrowth {
 				return nil, errTooLong
 			}
 		}
 		return string(b), nil
 	}, new(func([]any) string), new(func([]any, string) string), new(func([]string) string), new(func([]string, string) string),
-		new(func([]int) string), new(func([]int, string) string)),
+		new(func([]int) string), new(func([]int, string) string),
+		new(func([]any, Type) string), new(func([]any, string, Type) string)),
 	expr.Function("repeat", func(a ...any) (any, error) {
 		s, ok := a[0].(string)
 		n, ok2 := a[1].(int)
@@ -111,6 +114,12 @@ var exprFunctions = []expr.Option{
 		}
 		return out, nil
 	}, new(func(map[string]any) []any)),
+}
+
+// orderOf returns the type that a text function got behind its arguments.
+func orderOf(args []any) Type {
+	t, _ := args[len(args)-1].(Type)
+	return t
 }
 
 var errTooLong = fmt.Errorf("the text would be longer than %d bytes", maxExprGrowth)

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"reflect"
 	"sort"
 	"strconv"
 )
@@ -270,14 +271,24 @@ func (c *analysis) expr(n *Node, what string, src Expr, f *flow, e effects) Type
 		c.exprFailed(n, what, err)
 		return unknown
 	}
-	if _, ok := c.g.compiled.exprs.Load(src); !ok {
-		prog, err := compileExpr(src)
-		if err != nil {
+	old, ok := c.g.compiled.exprs.Load(src)
+	if ok && len(p.orders) == 0 && len(old.(*program).orders) == 0 {
+		return t
+	}
+	prog, err := compileParsed(p, src)
+	if err != nil {
+		c.exprFailed(n, what, err)
+		return unknown
+	}
+	if ok && !reflect.DeepEqual(old.(*program).orders, prog.orders) {
+		// The same words over other types: neither orders keys.
+		p.orders = nil
+		if prog, err = compileParsed(p, src); err != nil {
 			c.exprFailed(n, what, err)
 			return unknown
 		}
-		c.g.compiled.exprs.Store(src, prog)
 	}
+	c.g.compiled.exprs.Store(src, prog)
 	return t
 }
 
@@ -306,7 +317,7 @@ func (c *analysis) template(n *Node, t Template, f *flow, e effects) {
 	if len(types) == 0 || len(c.errs) > before {
 		return
 	}
-	x, err := compileTemplate(t, types)
+	x, err := c.g.compileTemplate(t, types)
 	if err != nil {
 		c.exprFailed(n, "text", err)
 		return

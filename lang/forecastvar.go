@@ -99,14 +99,10 @@ func (f *forecaster) value(ex Expr, t Type, l *line) worth {
 }
 
 func (f *forecaster) reads(ex Expr) []string {
-	if p, ok := f.g.compiled.exprs.Load(ex); ok {
-		return p.(*program).reads
-	}
-	p, err := compileExpr(ex)
+	p, err := f.g.program(ex)
 	if err != nil {
 		return nil
 	}
-	f.g.compiled.exprs.Store(ex, p)
 	return p.reads
 }
 

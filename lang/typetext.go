@@ -197,6 +197,11 @@ func (t Type) field(name string) (Field, bool) {
 // isAny reports whether nothing is known of the type.
 func (t Type) isAny() bool { return t.Kind == TypeAny || t.Kind == "" }
 
+// hasFields reports whether the type says an order of keys.
+func (t Type) hasFields() bool {
+	return len(t.Fields) > 0 || t.Kind == TypeList && t.Elem != nil && t.Elem.hasFields()
+}
+
 // elem returns the type of a list's elements.
 func (t Type) elem() Type {
 	if t.Kind == TypeList && t.Elem != nil {

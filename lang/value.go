@@ -182,6 +182,7 @@ func normalize(v any, depth int) (any, error) {
 		}
 		return v, nil
 	case []any:
+		out := v // copied when the first element changes
 		for i, x := range v {
 			if plain(x) {
 				continue
@@ -190,37 +191,38 @@ func normalize(v any, depth int) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			if !same(n, x) { // copy on the first element that changes
-				out := make([]any, len(v))
-				copy(out, v)
-				out[i] = n
-				for j := i + 1; j < len(v); j++ {
-					if out[j], err = normalize(v[j], depth+1); err != nil {
-						return nil, err
-					}
-				}
-				return out, nil
+			if same(n, x) {
+				continue
 			}
+			if &out[0] == &v[0] {
+				out = append([]any(nil), v...)
+			}
+			out[i] = n
 		}
-		return v, nil
+		return out, nil
 	case map[string]any:
-		changed := false
-		for _, x := range v {
-			if !plain(x) {
-				changed = true
-				break
-			}
-		}
-		if !changed {
-			return v, nil
-		}
-		out := make(map[string]any, len(v))
+		var out map[string]any // a copy, made when the first value changes
 		for k, x := range v {
+			if plain(x) {
+				continue
+			}
 			n, err := normalize(x, depth+1)
 			if err != nil {
 				return nil, err
 			}
+			if same(n, x) {
+				continue
+			}
+			if out == nil {
+				out = make(map[string]any, len(v))
+				for k, x := range v {
+					out[k] = x
+				}
+			}
 			out[k] = n
+		}
+		if out == nil {
+			return v, nil
 		}
 		return out, nil
 	case json.Number:
