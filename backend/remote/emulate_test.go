@@ -238,7 +238,8 @@ func TestScoreByChoice(t *testing.T) {
 		{"openai+http", user("hi"), false, `{"choice":"lower"}`},
 		{"ollama+http", user("hi"), true, `{"choice":"lower"}`},
 		{"sglang+http", user("hi"), false, `lower`},
-		{"vllm+http", rawTurns("hi"), true, `lower`}, // the end's id is unknown
+		{"vllm+http", rawTurns("hi"), true, `lower`},   // the end's id is unknown
+		{"sglang+http", rawTurns("hi"), true, `lower`}, // so is it here
 	} {
 		t.Run(c.scheme, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -46,7 +46,9 @@ func (e *Error) Error() string {
 	if e.Status != 0 {
 		fmt.Fprintf(&b, ": %d %s", e.Status, http.StatusText(e.Status))
 	}
-	if e.Message != "" {
+	if e.Status != 0 && e.Message == http.StatusText(e.Status) {
+		// Nothing is added.
+	} else if e.Message != "" {
 		b.WriteString(": " + e.Message)
 	} else if e.Err != nil {
 		b.WriteString(": " + e.Err.Error())

@@ -48,6 +48,11 @@ func TestLive(t *testing.T) {
 	}
 	question := user("Name one colour.")
 	t.Run("chat", func(t *testing.T) {
+		_, err := b.Generate(t.Context(), &backend.Request{Turns: question, MaxTokens: 1}, nil)
+		if e := (*Error)(nil); errors.As(err, &e) && e.Status == 404 && caps.Raw {
+			question = rawTurns("Question: Name one colour.\nAnswer:")
+			t.Skip("the server has its native routes only; the rest is asked raw")
+		}
 		if res := ask(t, &backend.Request{Turns: question}); res.Part.Text == "" {
 			t.Error("no text")
 		}
@@ -73,7 +78,7 @@ func TestLive(t *testing.T) {
 		ask(t, &backend.Request{Turns: turns, MaxTokens: 4})
 	})
 	t.Run("open turn", func(t *testing.T) {
-		if !b.d.continues {
+		if !b.d.continues || question[0].Role == backend.Raw {
 			t.Skip("the server continues no open turn")
 		}
 		ask(t, &backend.Request{Turns: append(question[:2:2], backend.Turn{Role: backend.Assistant, Parts: []backend.Part{{Text: "One colour is"}}, Open: true}), MaxTokens: 8})
@@ -120,7 +125,7 @@ func TestLive(t *testing.T) {
 		if info.ContextLength == 0 || info.ContextLength > 1<<15 {
 			t.Skip("the context is unknown or long")
 		}
-		_, err := b.Generate(t.Context(), &backend.Request{Turns: user(strings.Repeat("word ", info.ContextLength+8)), MaxTokens: 4}, nil)
+		_, err := b.Generate(t.Context(), &backend.Request{Turns: append(question[:len(question)-1:len(question)-1], text(question[0].Role, strings.Repeat("word ", info.ContextLength+8))), MaxTokens: 4}, nil)
 		if !errors.Is(err, backend.ErrContextLength) {
 			t.Errorf("error %v", err)
 		}

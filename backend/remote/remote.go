@@ -214,6 +214,16 @@ func (b *Backend) plan(r *backend.Request) (*call, error) {
 	if err := b.d.check(r); err != nil {
 		return nil, err
 	}
+	if k := &r.Constraint; len(k.Choices) > 0 && r.MaxTokens == 0 {
+		// A choice is finite: no token is shorter than a byte. The server's own
+		// limit might be.
+		bounded := *r
+		bounded.MaxTokens = 16
+		for _, s := range k.Choices {
+			bounded.MaxTokens = max(bounded.MaxTokens, len(s)+16)
+		}
+		r, c.req = &bounded, &bounded
+	}
 	var err error
 	if c.turns, c.raw, err = b.d.checkTurns(r.Turns); err != nil {
 		return nil, err
