@@ -29,7 +29,7 @@ type goldenCase struct {
 // models.
 const modelsVariable = "COPPICE_MODELS"
 
-func openGolden(t *testing.T, name string) (*goldenFile, *Model) {
+func openGolden(t *testing.T, name, model string, o Options) (*goldenFile, *Model) {
 	t.Helper()
 	dir := os.Getenv(modelsVariable)
 	if dir == "" {
@@ -43,16 +43,19 @@ func openGolden(t *testing.T, name string) (*goldenFile, *Model) {
 	if err := json.Unmarshal(b, g); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, g.Model)
+	if model == "" {
+		model = g.Model
+	}
+	path := filepath.Join(dir, model)
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("%s has no %s", modelsVariable, g.Model)
+		t.Skipf("%s has no %s", modelsVariable, model)
 	}
 	f, err := gguf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m, err := Load(f, Options{})
+	m, err := Load(f, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +63,41 @@ func openGolden(t *testing.T, name string) (*goldenFile, *Model) {
 	return g, m
 }
 
-func TestGoldenSmolLM2(t *testing.T) { testGolden(t, "golden_smollm2.json") }
-func TestGoldenGemma3(t *testing.T)  { testGolden(t, "golden_gemma3.json") }
-func TestGoldenQwen25(t *testing.T)  { testGolden(t, "golden_qwen25.json") }
+func TestGoldenSmolLM2(t *testing.T) {
+	testGolden(t, "smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+}
 
-// testGolden compares the logits after each prompt and 64 tokens of greedy
-// continuation, all prompts in one batch.
-func testGolden(t *testing.T, name string) {
-	g, m := openGolden(t, name)
+func TestGoldenGemma3(t *testing.T) {
+	testGolden(t, "gemma3", "gemma-3-270m-q4_k_m.gguf")
+}
+
+func TestGoldenQwen25(t *testing.T) {
+	testGolden(t, "qwen25", "qwen2.5-0.5b-q4.gguf")
+}
+
+// testGolden compares with llama.cpp twice. With the weights expanded to float32
+// on both sides there is no excuse: logits within 1e-2 and nearly all
+// continuations equal. With the weights as they are, both engines round
+// activations to 8 bits, and the first rounding that goes the other way sets
+// off different roundings everywhere: llama.cpp itself is then 1 to 10% off its
+// float32 answer, and we may be as far from both. Continuations may part only
+// where llama.cpp all but tossed a coin.
+func testGolden(t *testing.T, name, model string) {
+	t.Run("float32", func(t *testing.T) {
+		g, m := openGolden(t, "golden_"+name+"_f32.json", model, Options{exact: true})
+		compareGolden(t, g, m, 1e-2, 0.02, 8)
+	})
+	t.Run("quantised", func(t *testing.T) {
+		g, m := openGolden(t, "golden_"+name+".json", model, Options{})
+		compareGolden(t, g, m, 0.15, 0.5, 0)
+	})
+}
+
+// compareGolden compares the logits after each prompt and 64 tokens of greedy
+// continuation, all prompts in one batch. bound is the relative RMS allowed,
+// gap the difference of llama.cpp's two best logits below which they may
+// change places, and equal the number of continuations that must agree.
+func compareGolden(t *testing.T, g *goldenFile, m *Model, bound, gap float64, equal int) {
 	s := newSeqs(t, m, len(g.Cases), 1024)
 	for i := range g.Cases {
 		s.tokens[i] = g.Cases[i].IDs
@@ -77,7 +107,7 @@ func testGolden(t *testing.T, name string) {
 	for i, c := range g.Cases {
 		rel := relativeRMS(out[i], append(c.Top, c.Sample...), c.RMS)
 		worst = max(worst, rel)
-		if rel > 1e-2 {
+		if rel > bound {
 			t.Errorf("prompt %d: logits differ by %.4f relative RMS", i, rel)
 		}
 	}
@@ -100,11 +130,15 @@ func testGolden(t *testing.T, name string) {
 			same++
 			continue
 		}
-		t.Logf("prompt %d: parts at token %d, where llama.cpp's gap is %.4f", i, agree[i], c.Gap[agree[i]])
+		report := t.Logf
+		if c.Gap[agree[i]] > gap {
+			report = t.Errorf
+		}
+		report("prompt %d: parts at token %d, where llama.cpp's gap is %.4f", i, agree[i], c.Gap[agree[i]])
 	}
 	t.Logf("%s: greedy equal in %d of %d prompts, worst relative RMS of logits %.5f", g.Model, same, len(g.Cases), worst)
-	if same < 8 {
-		t.Errorf("greedy continuation equal in %d of %d prompts, want 8", same, len(g.Cases))
+	if same < equal {
+		t.Errorf("greedy continuation equal in %d of %d prompts, want %d", same, len(g.Cases), equal)
 	}
 }
 

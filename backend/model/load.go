@@ -24,7 +24,7 @@ func Load(f *gguf.File, o Options) (*Model, error) {
 		threads = runtime.NumCPU()
 	}
 	m := &Model{cfg: cfg, fam: fam, pool: compute.NewPool(min(threads, maxThreads))}
-	if err := m.load(f); err != nil {
+	if err := m.load(f, o); err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -39,11 +39,11 @@ const maxThreads = 1024
 // are packed at the end, when the sum of their sizes is known, into one piece
 // of memory.
 type loader struct {
-	f    *gguf.File
-	err  error
-	jobs []packJob
-	size int
-	seen map[string]*compute.Matrix
+	f     *gguf.File
+	err   error
+	jobs  []packJob
+	size  int
+	exact bool // see Options
 }
 
 type packJob struct {
@@ -53,9 +53,9 @@ type packJob struct {
 	dst        **compute.Matrix
 }
 
-func (m *Model) load(f *gguf.File) error {
+func (m *Model) load(f *gguf.File, o Options) error {
 	c := &m.cfg
-	l := &loader{f: f}
+	l := &loader{f: f, exact: o.exact}
 	embed, ok := f.Tensor("token_embd.weight")
 	if !ok {
 		return fmt.Errorf("model: tensor token_embd.weight is missing")
@@ -171,6 +171,9 @@ func (l *loader) matrix(dst **compute.Matrix, name string, rows, cols int) {
 	if !ok {
 		l.err = fmt.Errorf("model: tensor %s is stored as %v, which is not supported", name, t.Type)
 		return
+	}
+	if l.exact {
+		kind = compute.Float32
 	}
 	if cols%t.Type.BlockSize() != 0 || len(t.Data) != t.Type.RowBytes(rows*cols) {
 		l.err = fmt.Errorf("model: tensor %s has %d bytes, which do not hold %d rows of %d values as %v", name, len(t.Data), rows, cols, t.Type)

@@ -13,6 +13,10 @@ type Options struct {
 	// process should leave one more to the rest of the program:
 	// GOMAXPROCS >= Threads+1, otherwise network handlers wait for the scheduler.
 	Threads int
+
+	// exact expands all weights to float32 and leaves activations alone. It is for
+	// tests: the result differs from that of another engine by rounding only.
+	exact bool
 }
 
 // A Model is a loaded model. It is safe for concurrent use; steps run one
