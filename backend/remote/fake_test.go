@@ -66,7 +66,7 @@ type recorded struct {
 // fake is a server that speaks every dialect over a toy model: the next token
 // and its probability follow from the prompt, the answer is fixed.
 type fake struct {
-	t      *testing.T
+	t      testing.TB
 	owner  string // owned_by in the model list
 	models []string
 	// answer is what the model says: pieces as they stream.
@@ -85,7 +85,7 @@ type fake struct {
 }
 
 // start serves f until the test ends.
-func (f *fake) start(t *testing.T) *fake {
+func (f *fake) start(t testing.TB) *fake {
 	f.t = t
 	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: f, ErrorLog: log.New(io.Discard, "", 0)}
