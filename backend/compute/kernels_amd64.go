@@ -57,9 +57,50 @@ func gemm(kind Kind, a *gemmArgs, t int) {
 		case Int4Min:
 			gemmInt4MinAVX512(p, t)
 		}
+	case tierAVX2:
+		gemmParts(kind, a, t)
 	default:
 		gemmGo(kind, a, t)
 	}
+}
+
+// gemmParts computes a tile by the AVX2 kernels, a few tokens at a time.
+func gemmParts(kind Kind, a *gemmArgs, t int) {
+	part := *a
+	n := 2
+	if !kind.quantised() {
+		n = 4
+	}
+	for i := 0; i < t; i += n {
+		p, c := (*byte)(unsafe.Pointer(&part)), min(n, t-i)
+		switch kind {
+		case Float32:
+			gemmFloat32AVX2(p, c, t)
+		case Float16:
+			gemmFloat16AVX2(p, c, t)
+		case Int8:
+			gemmInt8AVX2(p, c, t)
+		case Int8Min:
+			gemmInt8MinAVX2(p, c, t)
+		case Int8Half:
+			gemmInt8HalfAVX2(p, c, t)
+		case Int4Min:
+			gemmInt4MinAVX2(p, c, t)
+		}
+		if i+n < t {
+			part.x = skip(part.x, 4*n)
+			part.sx, part.xs, part.xf = skip(part.sx, n), skip(part.xs, n), skip(part.xf, n)
+			part.y = skip(part.y, n*a.stride)
+		}
+	}
+}
+
+// skip moves a pointer on by n elements; nil stays nil.
+func skip[T any](p *T, n int) *T {
+	if p == nil {
+		return nil
+	}
+	return (*T)(unsafe.Add(unsafe.Pointer(p), n*int(unsafe.Sizeof(*p))))
 }
 
 // quantArgs are the operands of the quantise kernel.
@@ -94,8 +135,9 @@ func scores(a *scoreArgs, t int) {
 		part := *a
 		for i := 0; i < t; i += 4 {
 			scoresAVX2((*byte)(unsafe.Pointer(&part)), min(4, t-i), t)
-			part.q = (*float32)(unsafe.Add(unsafe.Pointer(part.q), 4*4))
-			part.s = (*float32)(unsafe.Add(unsafe.Pointer(part.s), 4*4*Span))
+			if i+4 < t {
+				part.q, part.s = skip(part.q, 4), skip(part.s, 4*Span)
+			}
 		}
 	default:
 		scoresGo(a, t)
@@ -122,9 +164,7 @@ func mix(a *mixArgs, t int) {
 			if w*16 > a.dim-c {
 				w = 1
 			}
-			part.v = (*uint16)(unsafe.Add(unsafe.Pointer(a.v), 2*c))
-			part.o = (*float32)(unsafe.Add(unsafe.Pointer(a.o), 4*(i*a.dim+c)))
-			part.p = (*float32)(unsafe.Add(unsafe.Pointer(a.p), 4*i*Span))
+			part.v, part.o, part.p = skip(a.v, c), skip(a.o, i*a.dim+c), skip(a.p, i*Span)
 			if use == tierAVX512 {
 				mixAVX512((*byte)(unsafe.Pointer(&part)), min(queries, t-i), w)
 			} else {

@@ -23,7 +23,7 @@ const (
 	Float16
 	// Int8 stores d*(q-128), one d per block: 8.5 bits.
 	Int8
-	// Int8Min stores d*q+m, one d and m per block: 9 bits.
+	// Int8Min stores d*q+m with q < 32, one d and m per block: 9 bits.
 	Int8Min
 	// Int8Half stores d*(q-128), one d per half block of 16 columns: 9 bits.
 	Int8Half

@@ -29,8 +29,11 @@ func randMatrix(r *rand.Rand, kind Kind, rows, cols int) *Matrix {
 		for b := range blocks {
 			for j := range blocks[b].Q {
 				blocks[b].Q[j] = uint8(r.Uint32())
-				if kind == Int4Min {
+				switch kind {
+				case Int4Min:
 					blocks[b].Q[j] &= 15
+				case Int8Min:
+					blocks[b].Q[j] &= 31
 				}
 			}
 			blocks[b].D = [2]float32{r.Float32(), r.Float32()}

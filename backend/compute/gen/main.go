@@ -22,6 +22,7 @@ func main() {
 	}
 	for _, k := range []gemmKind{float32s, float16s, int8s, int8Min, int8Half, int4Min} {
 		gemm512(k)
+		gemm256(k)
 	}
 	limits()
 	Generate()

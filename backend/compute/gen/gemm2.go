@@ -1,0 +1,203 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// wide places a 32-byte constant of eight equal words in read-only data.
+func wide(name string, word uint32) Mem {
+	if m, ok := constants[name]; ok {
+		return m
+	}
+	m := GLOBL(name, RODATA|NOPTR)
+	for j := range 8 {
+		DATA(4*j, U32(word))
+	}
+	constants[name] = m
+	return m
+}
+
+// gemm256 writes the AVX2 kernel of a kind: one panel of 16 rows, as two
+// registers, by 1 or 2 tokens (1 to 4 where the weights are floats) of a tile
+// that has step tokens.
+//
+// Bytes are multiplied by VPMADDUBSW, whose sums of two products must fit in 16
+// bits. So weights with offset 128 are made signed, and the product is that of
+// their magnitude with the activation under their sign: at most 2*128*127.
+// Four-bit weights are small enough to add all products of a block in 16 bits.
+func gemm256(k gemmKind) {
+	name := "gemm" + k.name + "AVX2"
+	TEXT(name, NOSPLIT, "func(a *byte, t int, step int)")
+	Pragma("noescape")
+	Doc(name+" is gemm"+k.name+"Go for t tokens of a tile that has step; a points to", "gemmArgs.")
+	a := Load(Param("a"), GP64())
+	t := Load(Param("t"), GP64())
+	step := Load(Param("step"), GP64())
+	SHLQ(Imm(2), step)
+	stride := field(a, gemmStride)
+	SHLQ(Imm(2), stride)
+	y, n, w := field(a, gemmY), field(a, gemmN), field(a, gemmW)
+	top := 2
+	if k.float {
+		top = 4
+	}
+	for i := 1; i < top; i++ {
+		CMPQ(t, Imm(uint64(i)))
+		JEQ(LabelRef(fmt.Sprintf("t%d", i)))
+	}
+	for i := top; i >= 1; i-- {
+		Label(fmt.Sprintf("t%d", i))
+		acc := avx2.vecs(i)
+		for _, v := range acc {
+			v.zero()
+		}
+		if k.float {
+			floatTile256(k, a, w, n, step, acc)
+		} else {
+			intTile256(k, a, w, n, step, acc)
+		}
+		for j, v := range acc {
+			if j > 0 {
+				ADDQ(stride, y)
+			}
+			v.store(Mem{Base: y})
+		}
+		VZEROUPPER()
+		RET()
+	}
+}
+
+func floatTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
+	x := field(a, gemmXF)
+	loop := fmt.Sprintf("loop%d", len(acc))
+	Label(loop)
+	wv := avx2.vec()
+	if k.half {
+		wv.loadHalf(Mem{Base: w})
+		ADDQ(Imm(32), w)
+	} else {
+		wv.load(Mem{Base: w})
+		ADDQ(Imm(64), w)
+	}
+	for i, v := range acc {
+		fma(avx2.splat(Mem{Base: x, Disp: 4 * i}), wv, v)
+	}
+	ADDQ(step, x)
+	DECQ(n)
+	JNZ(LabelRef(loop))
+}
+
+func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
+	t := len(acc)
+	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
+	var m, xs reg.GPVirtual
+	if k.min {
+		m, xs = field(a, gemmM), field(a, gemmXS)
+	}
+	ones := wide("ones16", 0x00010001)
+	loop := fmt.Sprintf("loop%d", t)
+	Label(loop)
+	for h := range k.halves {
+		dot := avx2.vecs(t)
+		for _, v := range dot {
+			v.zero()
+		}
+		if k.four {
+			dots4(w, x, step, dot, ones)
+		} else {
+			groups := 8 / k.halves
+			for g := h * groups; g < (h+1)*groups; g++ {
+				dots8(k, Mem{Base: w, Disp: 64 * g}, x, dot, ones)
+				ADDQ(step, x)
+			}
+		}
+		dv, tmp := avx2.vec(), avx2.vec()
+		dv.loadHalf(Mem{Base: d, Disp: 32 * h})
+		for i, v := range acc {
+			for _, r := range dot[i] {
+				VCVTDQ2PS(r, r)
+			}
+			mul(avx2.splat(Mem{Base: sx, Disp: 4 * i}), dv, tmp)
+			fma(tmp, dot[i], v)
+		}
+		if k.min {
+			dv.loadHalf(Mem{Base: m})
+			for i, v := range acc {
+				fma(avx2.splat(Mem{Base: xs, Disp: 4 * i}), dv, v)
+			}
+		}
+	}
+	bytes := 512
+	if k.four {
+		bytes = 256
+	}
+	ADDQ(U32(uint32(bytes)), w)
+	ADDQ(Imm(uint64(32*k.halves)), d)
+	ADDQ(step, sx)
+	if k.min {
+		ADDQ(Imm(32), m)
+		ADDQ(step, xs)
+	}
+	DECQ(n)
+	JNZ(LabelRef(loop))
+}
+
+// dots8 adds the products of one group of byte weights.
+func dots8(k gemmKind, w Mem, x reg.Register, dot []vec, ones Mem) {
+	for half := range 2 {
+		s, mag := YMM(), YMM()
+		VMOVDQU(w.Offset(32*half), s)
+		if k.offset {
+			VPXOR(wide("offset128", 0x80808080), s, s)
+			VPABSB(s, mag)
+		}
+		for i := range dot {
+			p := YMM()
+			VPBROADCASTD(Mem{Base: x, Disp: 4 * i}, p)
+			if k.offset {
+				VPSIGNB(s, p, p)
+				VPMADDUBSW(p, mag, p)
+			} else {
+				VPMADDUBSW(p, s, p)
+			}
+			VPMADDWD(ones, p, p)
+			VPADDD(p, dot[i][half], dot[i][half])
+		}
+	}
+}
+
+// dots4 adds the products of a block of 4-bit weights and moves x on.
+func dots4(w, x, step reg.Register, dot []vec, ones Mem) {
+	high := GP64()
+	LEAQ(Mem{Base: x, Index: step, Scale: 4}, high)
+	for g := range 4 {
+		for half := range 2 {
+			lo, hi := YMM(), YMM()
+			VMOVDQU(Mem{Base: w, Disp: 64*g + 32*half}, hi)
+			VPAND(wide("nibbles256", 0x0f0f0f0f), hi, lo)
+			VPSRLW(Imm(4), hi, hi)
+			VPAND(wide("nibbles256", 0x0f0f0f0f), hi, hi)
+			for i := range dot {
+				p := YMM()
+				VPBROADCASTD(Mem{Base: x, Disp: 4 * i}, p)
+				VPMADDUBSW(p, lo, p)
+				VPADDW(p, dot[i][half], dot[i][half])
+				VPBROADCASTD(Mem{Base: high, Disp: 4 * i}, p)
+				VPMADDUBSW(p, hi, p)
+				VPADDW(p, dot[i][half], dot[i][half])
+			}
+		}
+		ADDQ(step, x)
+		ADDQ(step, high)
+	}
+	LEAQ(Mem{Base: x, Index: step, Scale: 4}, x)
+	for i := range dot {
+		for _, r := range dot[i] {
+			VPMADDWD(ones, r, r)
+		}
+	}
+}
