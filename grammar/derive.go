@@ -1,5 +1,7 @@
 package grammar
 
+import "math/bits"
+
 // This file runs the expressions of rx.go as an automaton: the state after a
 // byte is the derivative of the expression, computed when it is first asked
 // for and kept in the node's table.
@@ -125,6 +127,29 @@ func (p *pool) derive(id nodeID, b byte) nodeID {
 		return p.cat(d, p.rep(x, max(m-1, 0), n))
 	}
 	return rxEmpty
+}
+
+// loops reports whether every byte of the groups in sig (see sigOf) leads from
+// id back to id. Groups above ASCII never count as such.
+func (p *pool) loops(id nodeID, sig uint64) bool {
+	nd := &p.nodes[id]
+	if sig&^nd.loop == 0 {
+		return true
+	}
+	if sig&nd.noLoop != 0 || sig&sigHigh != 0 || nd.kind == kLeaf {
+		return false
+	}
+	for rest := sig &^ nd.loop; rest != 0; rest &= rest - 1 {
+		g := bits.TrailingZeros64(rest)
+		for _, b := range sigBytes[g] {
+			if p.step(id, b) != id {
+				p.nodes[id].noLoop |= 1 << g
+				return false
+			}
+		}
+		p.nodes[id].loop |= 1 << g
+	}
+	return true
 }
 
 // searchSteps bounds one search for a text of an intersection while a grammar

@@ -375,11 +375,9 @@ func (w *writer) lexObject(id frameID, f frame) []item {
 		for i := range o.cells {
 			c := &o.cells[i]
 			if act, ok := w.memberAct(o, p, f, -1, c.options); ok {
-				colon := w.seq(w.bytes(`"`), w.before(0), w.bytes(":"))
-				if w.ws.Indent > 0 {
-					colon = w.cat(colon, w.bytes(" "))
-				} else {
-					colon = w.cat(colon, w.blank(0))
+				colon := w.bytes(p.suffix)
+				if w.ws.Max > 0 {
+					colon = w.seq(colon, w.blank(0), w.bytes(":"), w.blank(0))
 				}
 				out = append(out, item{w.seq(lead, c.lang, colon), act})
 			}

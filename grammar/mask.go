@@ -82,7 +82,7 @@ func (m *machine) computeMask(p *place) *maskEntry {
 				x.rest = m.gather(x.points)
 			}
 			if x.rest != nil {
-				m.walkRest(x.rest, next, acc)
+				m.walkRest(x.rest, x.lost, next, acc)
 				continue
 			}
 			for _, t := range x.points {
@@ -147,6 +147,7 @@ type exits struct {
 	points []int32
 	size   int // trie nodes below the points
 	rest   *restTrie
+	lost   []uint64 // tokens of rest that do not count, as a mask; nil: none
 }
 
 // maxRests bounds the rests that are gathered into a trie; where there are
@@ -183,6 +184,9 @@ func (in *inner) size() int {
 }
 
 func (m *machine) computeInner(id nodeID) *inner {
+	if lo, hi, ok := m.countedString(id); ok {
+		return m.countInner(lo, hi)
+	}
 	in := &inner{}
 	if ref := m.reference(id); ref != id {
 		m.walkAgainst(id, ref, in)
@@ -190,7 +194,7 @@ func (m *machine) computeInner(id nodeID) *inner {
 		m.walkNode(id, in)
 	}
 	for _, p := range in.points {
-		i := slices.IndexFunc(in.exits, func(x exits) bool { return x.label == p.label })
+		i := slices.IndexFunc(in.exits, func(x exits) bool { return x.label == p.label && x.rest == nil })
 		if i < 0 {
 			i = len(in.exits)
 			in.exits = append(in.exits, exits{label: p.label})
@@ -227,8 +231,18 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 		if tok := v.nodeTok[i]; tok >= 0 {
 			v.mark(acc, tok)
 		}
-		if v.nodeHigh[i] > 0 && nodes.nodes[next].flags&fNullable != 0 {
-			in.points = append(in.points, point{int32(i), m.labelOf(next)})
+		if v.nodeHigh[i] > 0 {
+			switch sig := v.nodeSig[i]; {
+			case nodes.nodes[next].flags&fNullable != 0:
+				in.points = append(in.points, point{int32(i), m.labelOf(next)})
+			case nodes.loops(next, sig):
+				// Every token below stays in this state.
+				for _, tok := range v.order[v.nodeRank[i+1]:v.nodeRank[v.nodeEnd[i]]] {
+					v.mark(acc, tok)
+				}
+				i = int(v.nodeEnd[i])
+				continue
+			}
 		}
 		i++
 	}
@@ -273,63 +287,131 @@ func (m *machine) reference(id nodeID) nodeID {
 // lead from free.
 func (m *machine) resembles(id, free nodeID) bool {
 	same, all := 0, 0
+	letters := uint64(1)<<sigOf['a'] | 1<<sigOf['z']
 	for b := byte('a'); b <= 'z'; b++ {
 		all++
 		x, y := m.pool.step(id, b), m.pool.step(free, b)
-		if x != rxEmpty && m.like(x, y, 8) {
+		if x != rxEmpty && m.like(x, y, 8, 8, letters) {
 			same++
 		}
 	}
 	return 2*same > all
 }
 
-// unbounded drops the upper bounds of the counts at the head of id.
+// manyTimes is the least bound that is worth comparing with no bound.
+const manyTimes = 6
+
+// unbounded drops the upper bounds of the counts in id.
 func (m *machine) unbounded(id nodeID) nodeID {
-	switch nd := m.nodes[id]; nd.kind {
+	nd := m.nodes[id]
+	if nd.flags&fImpure != 0 {
+		return id
+	}
+	switch nd.kind {
 	case kRep:
-		if nd.n >= 0 {
+		if nd.n >= manyTimes {
 			return m.rep(nd.a, nd.m, -1)
 		}
 	case kCat:
-		if a := m.unbounded(nd.a); a != nd.a {
-			return m.cat(a, nd.b)
-		}
-		if m.nullable(nd.a) {
-			return m.cat(nd.a, m.unbounded(nd.b))
+		return m.cat(m.unbounded(nd.a), m.unbounded(nd.b))
+	case kAlt:
+		if len(nd.list) <= fewAlternatives {
+			list := make([]nodeID, len(nd.list))
+			for i, x := range nd.list {
+				list[i] = m.unbounded(x)
+			}
+			return m.alt(list...)
 		}
 	}
 	return id
 }
 
-// like reports whether a and b allow the same texts of at most h bytes to
-// begin, and are complete after the same of them. It may say no too often.
-func (m *machine) like(a, b nodeID, h int32) bool {
+// fewAlternatives bounds the alternatives that are compared with one another.
+const fewAlternatives = 6
+
+// like reports whether a and b allow the same texts of at most h bytes and
+// chars characters, out of the byte groups of sig, to begin, and are complete
+// after the same of them. It may say no too often.
+func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 	if a == b {
 		return true
 	}
 	x, y := &m.nodes[a], &m.nodes[b]
-	if x.kind == kCat || y.kind == kCat {
-		if x.kind != kCat {
-			return y.a == a && m.onlyLater(y.a, h)
-		}
-		if y.kind != kCat {
-			return x.a == b && m.onlyLater(x.a, h)
-		}
-		return m.like(x.a, y.a, h) && m.like(x.b, y.b, h)
-	}
-	if x.kind != kRep || y.kind != kRep || x.a != y.a || (x.flags|y.flags)&fImpure != 0 {
+	if x.flags&fImpure != 0 || y.flags&fImpure != 0 {
 		return false
 	}
-	if x.m != y.m && (x.m <= h || y.m <= h) {
-		return false
+	switch {
+	case x.kind == kAlt && y.kind == kAlt:
+		if len(x.list) != len(y.list) || len(x.list) > fewAlternatives {
+			return false
+		}
+		used := 0
+	next:
+		for _, c := range x.list {
+			for j, d := range y.list {
+				if used&(1<<j) == 0 && m.like(c, d, h, chars, sig) {
+					used |= 1 << j
+					continue next
+				}
+			}
+			return false
+		}
+		return true
+	case x.kind == kCat && y.kind == kCat:
+		if x.b == y.b {
+			// The least count does not matter where the rest cannot begin.
+			free := sig&m.firstSig(x.b) == 0
+			if hx, hy := &m.nodes[x.a], &m.nodes[y.a]; free && hx.kind == kRep && hy.kind == kRep {
+				return m.likeRep(hx, hy, h, chars, true)
+			}
+			return m.like(x.a, y.a, h, chars, sig)
+		}
+		return m.like(x.a, y.a, h, chars, sig) && (m.nodes[x.a].least > h || m.like(x.b, y.b, h, chars, sig))
+	case x.kind == kRep && y.kind == kRep:
+		return m.likeRep(x, y, h, chars, false)
 	}
-	return (x.n < 0 || x.n > h) && (y.n < 0 || y.n > h)
+	return false
 }
 
-// onlyLater reports whether what stands behind a is out of reach of h bytes.
-func (m *machine) onlyLater(a nodeID, h int32) bool {
-	nd := &m.nodes[a]
-	return nd.kind == kRep && nd.m > h
+// firstSig is the groups of the bytes that texts of id begin with, all groups
+// when id may be empty.
+func (m *machine) firstSig(id nodeID) uint64 {
+	nd := &m.nodes[id]
+	if nd.first != 0 {
+		return nd.first
+	}
+	out := ^uint64(0)
+	if nd.flags&fNullable == 0 {
+		var set [4]uint64
+		m.pool.firstBytes(id, &set)
+		out = 0
+		for b := range 256 {
+			if set[b>>6]&(1<<(b&63)) != 0 {
+				out |= 1 << sigOf[b]
+			}
+		}
+	}
+	m.nodes[id].first = out
+	return out
+}
+
+// likeRep is like for two repetitions; anyMin ignores the least counts.
+func (m *machine) likeRep(x, y *node, h, chars int32, anyMin bool) bool {
+	if x.a != y.a || (x.flags|y.flags)&fImpure != 0 {
+		return false
+	}
+	// How often the repeated part can be passed.
+	c := &m.nodes[x.a]
+	times := h
+	if c.whole != 0 && c.lo == 1 {
+		times = chars
+	} else if c.least > 1 {
+		times = h / c.least
+	}
+	if !anyMin && x.m != y.m && (x.m <= times || y.m <= times) {
+		return false
+	}
+	return (x.n < 0 || x.n > times) && (y.n < 0 || y.n > times)
 }
 
 // walkAgainst computes what walkNode does, starting from the answer of a
@@ -338,6 +420,20 @@ func (m *machine) onlyLater(a nodeID, h int32) bool {
 func (m *machine) walkAgainst(id, ref nodeID, in *inner) {
 	base := m.innerOf(ref)
 	v := m.vocab
+	// A state of basePool completes a lexeme at one point of a token, so its
+	// rests can be taken over, less those of points that are visited here.
+	share := ref < m.base && len(base.exits) == 1
+	var lost []uint64
+	lose := func(from, to int32) { // the reference's rests of tokens in a part
+		if share {
+			if lost == nil {
+				lost = make([]uint64, v.MaskWords())
+			}
+			for _, tok := range v.order[v.nodeRank[from]:v.nodeRank[to]] {
+				v.mark(lost, tok)
+			}
+		}
+	}
 	acc := m.masks.inner
 	clear(acc)
 	base.tokens.addTo(acc)
@@ -345,6 +441,9 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) {
 	states[0], refs[0] = id, ref
 	points := base.points
 	inherit := func(from, to int32) { // the reference's points in a part not visited
+		if share {
+			return
+		}
 		i, _ := slices.BinarySearchFunc(points, from, func(p point, x int32) int { return int(p.trie - x) })
 		for ; i < len(points) && points[i].trie < to; i++ {
 			in.points = append(in.points, points[i])
@@ -354,33 +453,41 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) {
 		d := v.nodeDepth[i]
 		b := v.nodeByte[i]
 		s, r := states[d-1], refs[d-1]
-		if s != rxEmpty {
-			s = m.pool.step(s, b)
-		}
+		s = m.pool.step(s, b)
 		if r != rxEmpty {
 			r = m.pool.step(r, b)
 		}
-		if s == r || (s != rxEmpty && r != rxEmpty && m.like(s, r, int32(v.nodeHigh[i]))) {
+		if s == r || (s != rxEmpty && r != rxEmpty && m.like(s, r, int32(v.nodeHigh[i]), int32(v.nodeChars[i]), v.nodeSig[i])) {
 			if s != rxEmpty {
 				inherit(int32(i), v.nodeEnd[i])
 			}
 			i = int(v.nodeEnd[i])
 			continue
 		}
-		states[d], refs[d] = s, r
-		if tok := v.nodeTok[i]; tok >= 0 {
-			if s != rxEmpty {
-				v.mark(acc, tok)
-			} else {
+		if s == rxEmpty {
+			for _, tok := range v.order[v.nodeRank[i]:v.nodeRank[v.nodeEnd[i]]] {
 				v.unmark(acc, tok)
 			}
+			lose(int32(i), v.nodeEnd[i])
+			i = int(v.nodeEnd[i])
+			continue
 		}
-		if s != rxEmpty && v.nodeHigh[i] > 0 && m.nullable(s) {
+		states[d], refs[d] = s, r
+		if tok := v.nodeTok[i]; tok >= 0 {
+			v.mark(acc, tok)
+		}
+		if v.nodeHigh[i] > 0 && r != rxEmpty && m.nullable(r) {
+			lose(int32(i)+1, v.nodeEnd[i])
+		}
+		if v.nodeHigh[i] > 0 && m.nullable(s) {
 			in.points = append(in.points, point{int32(i), m.labelOf(s)})
 		}
 		i++
 	}
 	in.tokens = packMask(acc)
+	if share {
+		in.exits = append(in.exits, exits{rest: base.exits[0].rest, lost: lost, label: base.exits[0].label})
+	}
 }
 
 // restTrie is the rests of tokens behind the end of a lexeme, as a trie in
@@ -439,8 +546,8 @@ func (m *machine) gather(points []int32) *restTrie {
 	return t
 }
 
-// walkRest adds the tokens whose rests p allows.
-func (m *machine) walkRest(t *restTrie, p *place, acc []uint64) {
+// walkRest adds the tokens whose rests p allows, but for those of lost.
+func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc []uint64) {
 	states := m.masks.sp
 	states[0] = p
 	for i, n := 0, len(t.b); i < n; {
@@ -458,7 +565,9 @@ func (m *machine) walkRest(t *restTrie, p *place, acc []uint64) {
 		}
 		states[d] = next
 		for _, tok := range t.tokens[t.from[i]:t.from[i+1]] {
-			m.vocab.mark(acc, tok)
+			if lost == nil || lost[tok>>6]&(1<<(tok&63)) == 0 {
+				m.vocab.mark(acc, tok)
+			}
 		}
 		i++
 	}

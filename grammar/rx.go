@@ -40,18 +40,21 @@ const (
 )
 
 type node struct {
-	kind  nodeKind
-	flags uint8
-	whole int8 // encoder+1 whose whole characters the text is made of, 0 if unknown
-	alive int8 // 1: some text matches, -1: none, 0: not known
-	a, b  nodeID
-	m, n  int32
-	lo    int32 // characters of the shortest text (whole nodes only)
-	hi    int32 // of the longest, -1: no bound
-	list  []nodeID
-	cuts  cutset
-	tab   *table
-	rep   nodeID // representative for masks, 0: not computed
+	kind         nodeKind
+	flags        uint8
+	whole        int8 // encoder+1 whose whole characters the text is made of, 0 if unknown
+	alive        int8 // 1: some text matches, -1: none, 0: not known
+	a, b         nodeID
+	m, n         int32
+	lo           int32  // characters of the shortest text (whole nodes only)
+	hi           int32  // of the longest, -1: no bound
+	least        int32  // bytes of the shortest text, or fewer
+	first        uint64 // groups of first bytes, 0: not computed
+	loop, noLoop uint64 // byte groups that are known to lead back here, and not to
+	list         []nodeID
+	cuts         cutset
+	tab          *table
+	rep          nodeID // representative for masks, 0: not computed
 }
 
 // cutset has bit b set where byte b may behave unlike byte b-1.
@@ -197,6 +200,8 @@ func (p *pool) leafNode(l int32) nodeID {
 	lf := &p.leaves[l]
 	if lf.accept {
 		nd.flags |= fNullable
+	} else {
+		nd.least = 1
 	}
 	for _, e := range lf.edges {
 		nd.cuts.add(int(e.lo))
@@ -333,7 +338,7 @@ func (p *pool) cat(a, b nodeID) nodeID {
 		return id
 	}
 	na, nb := &p.nodes[a], &p.nodes[b]
-	nd := node{kind: kCat, a: a, b: b, cuts: na.cuts}
+	nd := node{kind: kCat, a: a, b: b, cuts: na.cuts, least: min(na.least+nb.least, 1<<20)}
 	nd.flags = na.flags & nb.flags & fNullable
 	nd.flags |= (na.flags | nb.flags) & (fImpure | fMarked)
 	if na.flags&fNullable != 0 {
@@ -403,7 +408,7 @@ func (p *pool) alt(list ...nodeID) nodeID {
 	if id, ok := p.byList[key]; ok {
 		return id
 	}
-	nd := node{kind: kAlt, list: out, whole: p.nodes[out[0]].whole, lo: 1 << 30}
+	nd := node{kind: kAlt, list: out, whole: p.nodes[out[0]].whole, lo: 1 << 30, least: 1 << 20}
 	if out[0] == rxEps {
 		nd.whole = p.nodes[out[1]].whole
 	}
@@ -415,6 +420,7 @@ func (p *pool) alt(list ...nodeID) nodeID {
 			nd.whole = 0
 		}
 		nd.lo = min(nd.lo, c.lo)
+		nd.least = min(nd.least, c.least)
 		if c.hi < 0 || nd.hi < 0 {
 			nd.hi = -1
 		} else {
@@ -538,6 +544,7 @@ func (p *pool) and(list ...nodeID) nodeID {
 		}
 		nd.flags |= c.flags & fMarked
 		nd.cuts.or(&c.cuts)
+		nd.least = max(nd.least, c.least)
 		if c.whole != 0 {
 			nd.whole = c.whole
 			nd.lo = max(nd.lo, c.lo)
@@ -669,6 +676,7 @@ func (p *pool) rep(a nodeID, m, n int32) nodeID {
 		return id
 	}
 	nd := node{kind: kRep, a: a, m: m, n: n, cuts: na.cuts, flags: na.flags & (fImpure | fMarked), whole: na.whole}
+	nd.least = int32(min(int64(na.least)*int64(m), 1<<20))
 	if m == 0 {
 		nd.flags |= fNullable
 		nd.alive = 1

@@ -37,11 +37,16 @@ type Vocab struct {
 	nodeEnd   []int32
 	nodeTok   []int32  // token that ends here, or -1
 	nodeHigh  []uint16 // bytes that the longest token below node i adds
+	nodeChars []uint16 // characters that any token below node i adds, at most
+	nodeSig   []uint64 // signature of the bytes below node i
+	nodeRank  []int32  // tokens before node i in order
+	order     []int32  // tokens in trie order, first ones of equal texts only
 	dup       map[int32][]int32
 
 	// What states of basePool say, shared by all grammars.
-	mu     sync.Mutex
-	inners map[nodeID]*inner
+	mu       sync.Mutex
+	inners   map[nodeID]*inner
+	spelling *spelling
 }
 
 // NewVocab builds a vocabulary. tokens[i] holds the decoded bytes of token i
@@ -119,16 +124,81 @@ func (v *Vocab) build(ids []int32, total int) {
 	for _, n := range path {
 		v.nodeEnd[n] = int32(len(v.nodeByte))
 	}
-	v.nodeHigh = make([]uint16, len(v.nodeByte))
-	deepest := make([]uint16, v.maxLen+2) // by depth, of the subtrees to the right that are open
-	for i := len(v.nodeByte) - 1; i >= 0; i-- {
-		d := v.nodeDepth[i]
-		low := max(d, deepest[d+1])
-		deepest[d+1] = 0
-		v.nodeHigh[i] = low - d
-		deepest[d] = max(deepest[d], low)
-	}
+	v.summarise()
 }
+
+// summarise computes what the subtrees of the trie hold.
+func (v *Vocab) summarise() {
+	n := len(v.nodeByte)
+	v.nodeHigh = make([]uint16, n)
+	v.nodeChars = make([]uint16, n)
+	v.nodeSig = make([]uint64, n)
+	v.nodeRank = make([]int32, n+1)
+	type sum struct {
+		high, chars uint16
+		sig         uint64
+	}
+	below := make([]sum, v.maxLen+2) // by depth, of the siblings seen so far
+	for i := n - 1; i >= 0; i-- {
+		d := v.nodeDepth[i]
+		s := below[d+1]
+		below[d+1] = sum{}
+		v.nodeHigh[i], v.nodeChars[i], v.nodeSig[i] = s.high, s.chars, s.sig
+		b := v.nodeByte[i]
+		one := uint16(1)
+		if b&0xC0 == 0x80 {
+			one = 0
+		}
+		p := &below[d]
+		p.high = max(p.high, s.high+1)
+		p.chars = max(p.chars, s.chars+one)
+		p.sig |= s.sig | 1<<sigOf[b]
+	}
+	for i := range n {
+		v.nodeRank[i] = int32(len(v.order))
+		if t := v.nodeTok[i]; t >= 0 {
+			v.order = append(v.order, t)
+		}
+	}
+	v.nodeRank[n] = int32(len(v.order))
+}
+
+// sigOf sorts the bytes into 64 groups: a signature is a set of groups.
+var sigOf = func() (out [256]uint8) {
+	next := uint8(0)
+	group := func(lo, hi int) {
+		for b := lo; b <= hi; b++ {
+			out[b] = next
+		}
+		next++
+	}
+	group(0, 0x1F)
+	group('0', '9')
+	group('A', 'F')
+	group('G', 'Z')
+	group('a', 'f')
+	group('g', 'z')
+	group(0x80, 0xBF)
+	group(0xC0, 0xDF)
+	group(0xE0, 0xFF)
+	for b := 0x20; b < 0x80; b++ {
+		if out[b] == 0 {
+			group(b, b)
+		}
+	}
+	return out
+}()
+
+// sigHigh is the groups of bytes above ASCII.
+var sigHigh = uint64(1)<<sigOf[0x80] | 1<<sigOf[0xC0] | 1<<sigOf[0xE0]
+
+// sigBytes lists the bytes of each group.
+var sigBytes = func() (out [64][]byte) {
+	for b := range 256 {
+		out[sigOf[b]] = append(out[sigOf[b]], byte(b))
+	}
+	return out
+}()
 
 // Size is the number of token ids.
 func (v *Vocab) Size() int { return len(v.tokens) }
