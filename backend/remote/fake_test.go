@@ -81,6 +81,7 @@ type fake struct {
 
 	mu        sync.Mutex
 	got       []recorded
+	dials     int
 	transport *http.Transport
 }
 
@@ -90,7 +91,12 @@ func (f *fake) start(t testing.TB) *fake {
 	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: f, ErrorLog: log.New(io.Discard, "", 0)}
 	go srv.Serve(l)
-	f.transport = &http.Transport{DialContext: l.dial}
+	f.transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		f.mu.Lock()
+		f.dials++
+		f.mu.Unlock()
+		return l.dial(ctx, network, addr)
+	}}
 	t.Cleanup(func() {
 		f.transport.CloseIdleConnections()
 		srv.Close()

@@ -301,6 +301,41 @@ func TestCancelEndsTheServersWork(t *testing.T) {
 	}
 }
 
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	for _, scheme := range []string{"openai+http", "sglang+http", "llama+http"} {
+		bubble(t, func(t *testing.T) {
+			f := (&fake{answer: []string{"ok"}}).start(t)
+			b := f.open(scheme, Options{})
+			for range 5 {
+				if _, err := b.Generate(t.Context(), &backend.Request{Turns: rawTurns("hi"), MaxTokens: 9}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if f.dials != 1 {
+				t.Errorf("%s: %d connections", scheme, f.dials)
+			}
+		})
+	}
+}
+
+// A server that leaves the stream open after its end delays nobody for long.
+func TestStreamLeftOpenAfterItsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := (&fake{faults: []http.HandlerFunc{func(w http.ResponseWriter, r *http.Request) {
+			send := sse(w)
+			send(m{"choices": []m{{"index": 0, "delta": m{"content": "ok"}, "finish_reason": "stop"}}})
+			send("[DONE]")
+			<-r.Context().Done()
+		}}}).start(t)
+		b := f.open("openai+http", Options{})
+		began := time.Now()
+		res, err := b.Generate(t.Context(), &backend.Request{Turns: user("hi")}, nil)
+		if err != nil || res.Part.Text != "ok" || time.Since(began) > lastWait {
+			t.Errorf("%+v, %v after %v", res, err, time.Since(began))
+		}
+	})
+}
+
 func TestClosedBackendRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := (&fake{}).start(t).open("http", Options{})

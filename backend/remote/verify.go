@@ -131,7 +131,7 @@ func choiceCheck(choices []string, wrapped bool) func(string) (string, error) {
 		if slices.Contains(choices, answer) {
 			return answer, nil
 		}
-		if t := strings.TrimSpace(answer); slices.Contains(choices, t) {
+		if t := strings.TrimSpace(answer); wrapped && slices.Contains(choices, t) {
 			return t, nil
 		}
 		return "", errors.New("the text is none of the choices")

@@ -70,7 +70,13 @@ type watched struct {
 	timer   *time.Timer
 	idle    time.Duration
 	started bool // the first byte has come
+	ended   bool // Read has returned an error or the end
 }
+
+// lastWait bounds the wait for the end of a body whose reader knows that
+// nothing more is to come. A connection whose body was read to its end can be
+// used again.
+const lastWait = 50 * time.Millisecond
 
 func (w *watched) Read(p []byte) (int, error) {
 	if w.started {
@@ -84,6 +90,7 @@ func (w *watched) Read(p []byte) (int, error) {
 		w.timer = time.AfterFunc(w.idle, func() { w.cancel(&TimeoutError{Waited: w.idle}) })
 	}
 	w.timer.Stop()
+	w.ended = w.ended || err != nil
 	if err != nil && err != io.EOF {
 		err = w.explain(err)
 	}
@@ -92,6 +99,11 @@ func (w *watched) Read(p []byte) (int, error) {
 
 func (w *watched) Close() error {
 	w.timer.Stop()
+	if w.started && !w.ended && w.ctx.Err() == nil {
+		t := time.AfterFunc(lastWait, func() { w.cancel(nil) })
+		io.CopyN(io.Discard, w.body, 512) // what fails here fails again in Close
+		t.Stop()
+	}
 	w.cancel(nil)
 	return w.body.Close()
 }
