@@ -40,6 +40,7 @@ const (
 	actPop    actKind = iota // the value is complete
 	actGo                    // go on in a frame
 	actPush                  // begin a value inside a frame
+	actBegin                 // begin a value in place of another
 	actChoice                // a name was written: its label tells which
 	actMany                  // all of list
 )
@@ -66,7 +67,11 @@ type writer struct {
 	objects  []*objectNode
 	arrays   []*arrayNode
 	plans    []*objectPlan
-	rules    []ruleItem
+
+	ruleValues []*valueNode // of an EBNF grammar
+	conts      []continuation
+	contIDs    map[contKey]int32
+	repExprs   map[repKey]*expr
 
 	frames   []frame
 	frameIDs map[frame]frameID
@@ -164,6 +169,9 @@ func (w *writer) start(v *valueNode, depth int32) []item {
 		}
 	}
 	var out []item
+	if v.rule != nil {
+		out = w.expand(out, v.rule, 0)
+	}
 	if v.scalar != rxEmpty {
 		out = append(out, item{v.scalar, 0})
 	}

@@ -26,6 +26,8 @@ type compiler struct {
 	arrays   []*arrayNode
 	langs    map[langKey]nodeID
 	expanded int
+
+	ruleValues []*valueNode
 }
 
 func (c *compiler) refuse(kind error, s *schema, keyword, msg string) {

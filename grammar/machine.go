@@ -182,6 +182,8 @@ func (m *machine) run(act actID, label int32, stack *cell) {
 			return
 		}
 		m.begins(a.val, m.push(a.frame, stack))
+	case actBegin:
+		m.begins(a.val, stack)
 	case actChoice:
 		m.run(m.choose(a.frame, label), 0, stack)
 	case actMany:

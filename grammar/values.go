@@ -11,6 +11,7 @@ type valueNode struct {
 	scalar  nodeID // whole texts
 	objects []*objectNode
 	arrays  []*arrayNode
+	rule    *expr // a rule of an EBNF grammar
 	state   uint8 // 0 not compiled, 1 in work, 2 compiled
 	alive   bool  // some finite text exists
 	visited bool
