@@ -89,13 +89,12 @@ func (w *workspace) take(rest []segment) (chunk, left []segment) {
 func (w *workspace) chunkForward(segs []segment) {
 	m := w.m
 	n := len(w.toks)
-	threads := m.pool.Threads()
 	for i := range w.plans {
 		if i == 1 && m.fam.window == 0 {
 			break
 		}
 		w.plans[i].build(segs)
-		w.plans[i].split((4*threads + m.cfg.KVHeads - 1) / m.cfg.KVHeads)
+		w.plans[i].split(w.wantTasks())
 	}
 	w.reserve()
 	w.outs, w.outTo = w.outs[:0], w.outTo[:0]
@@ -110,26 +109,93 @@ func (w *workspace) chunkForward(segs []segment) {
 	w.hasY = false
 	for l := range m.layers {
 		w.layer = l
-		w.halfAttention(n)
-		w.halfFeed(n)
+		if l == len(m.layers)-1 && len(w.outs) < n {
+			n = w.lastKeys(n)
+			if n == 0 {
+				return
+			}
+			w.lastQueries(n)
+		} else {
+			w.project(n)
+		}
+		w.attend(n)
+		w.feed(n)
 	}
-	if len(w.outs) > 0 {
+	if n > 0 {
 		w.final()
 	}
 }
 
-// halfAttention is the first half of layer w.layer.
-func (w *workspace) halfAttention(n int) {
+// wantTasks is the number of attention tasks, to be done for each kv head, that
+// keep all threads busy.
+func (w *workspace) wantTasks() int {
+	heads := w.m.cfg.KVHeads
+	return (4*w.m.pool.Threads() + heads - 1) / heads
+}
+
+// lastKeys stores the keys and values of the last layer. After them only tokens
+// with outputs matter: it drops the others and returns how many are left.
+func (w *workspace) lastKeys(n int) int {
 	m, l := w.m, &w.m.layers[w.layer]
-	w.norm(n, l.attnNorm, l.q, l.k, l.v)
-	c := &m.cfg
-	qd, kd := wholeBlocks(c.Heads*c.HeadDim), wholeBlocks(c.KVHeads*c.HeadDim)
-	w.gemms = append(w.gemms[:0],
-		gemmJob{l.q, w.qkv, w.qkvDim},
-		gemmJob{l.k, w.qkv[qd:], w.qkvDim},
-		gemmJob{l.v, w.qkv[qd+kd:], w.qkvDim})
+	w.norm(n, l.attnNorm, l.k, l.v)
+	w.gemms = append(w.gemms[:0], w.keyJob(l), w.valueJob(l))
 	w.multiply()
-	m.pool.Run(n, w.fnHeads)
+	m.pool.Run(n, w.fnKeys)
+	w.hasY = false // norm has added it
+
+	half := m.cfg.RopeDim / 2
+	w.outSegs = w.outSegs[:0]
+	for j, i := range w.outs {
+		t := w.toks[i]
+		w.toks[j], w.outs[j] = t, j
+		copy(w.x[j*w.dim:][:w.dim], w.x[i*w.dim:])
+		for r := range w.cos {
+			copy(w.cos[r][j*half:][:half], w.cos[r][i*half:])
+			copy(w.sin[r][j*half:][:half], w.sin[r][i*half:])
+		}
+		pages := t.row.Pages[:t.pos/PageSize+1]
+		if k := len(w.outSegs) - 1; k >= 0 && w.outSegs[k].row == t.row && w.outSegs[k].pos+w.outSegs[k].n == t.pos {
+			w.outSegs[k].n++
+			w.outSegs[k].pages = pages
+		} else {
+			w.outSegs = append(w.outSegs, segment{row: t.row, pages: pages, pos: t.pos, first: j, n: 1})
+		}
+	}
+	w.toks = w.toks[:len(w.outs)]
+	if len(w.outs) > 0 {
+		w.plan().build(w.outSegs)
+		w.plan().split(w.wantTasks())
+	}
+	return len(w.outs)
+}
+
+// lastQueries computes the queries of the tokens that lastKeys has kept.
+func (w *workspace) lastQueries(n int) {
+	l := &w.m.layers[w.layer]
+	w.norm(n, l.attnNorm, l.q)
+	w.gemms = append(w.gemms[:0], w.queryJob(l))
+	w.multiply()
+	w.m.pool.Run(n, w.fnQueries)
+}
+
+// project computes queries, keys and values of the current layer and stores
+// the latter two.
+func (w *workspace) project(n int) {
+	l := &w.m.layers[w.layer]
+	w.norm(n, l.attnNorm, l.q, l.k, l.v)
+	w.gemms = append(w.gemms[:0], w.queryJob(l), w.keyJob(l), w.valueJob(l))
+	w.multiply()
+	w.m.pool.Run(n, w.fnHeads)
+}
+
+func (w *workspace) queryJob(l *layer) gemmJob { return gemmJob{l.q, w.qkv, w.qkvDim} }
+func (w *workspace) keyJob(l *layer) gemmJob   { return gemmJob{l.k, w.qkv[w.keyAt:], w.qkvDim} }
+func (w *workspace) valueJob(l *layer) gemmJob { return gemmJob{l.v, w.qkv[w.valueAt:], w.qkvDim} }
+
+// attend is attention proper, from queries and pages to the pending output.
+func (w *workspace) attend(n int) {
+	m, l := w.m, &w.m.layers[w.layer]
+	c := &m.cfg
 	m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
 	w.expect(c.Heads*c.HeadDim, n, l.o)
 	m.pool.Run(n, w.fnMerge)
@@ -138,8 +204,8 @@ func (w *workspace) halfAttention(n int) {
 	w.hasY, w.addY = true, l.attnPostNorm
 }
 
-// halfFeed is the second half of layer w.layer.
-func (w *workspace) halfFeed(n int) {
+// feed is the feed-forward half of the current layer.
+func (w *workspace) feed(n int) {
 	m, l := w.m, &w.m.layers[w.layer]
 	w.norm(n, l.ffnNorm, l.gate, l.up)
 	w.gemms = append(w.gemms[:0], gemmJob{l.gate, w.gate, w.ffn}, gemmJob{l.up, w.up, w.ffn})
@@ -255,29 +321,31 @@ func (w *workspace) doNorm(worker, i int) {
 	w.store(i, s.row, c.Dim)
 }
 
-// doHeads finishes queries, keys and values of a token and stores the latter
-// two in its page.
 func (w *workspace) doHeads(worker, i int) {
-	m, t, l := w.m, &w.toks[i], &w.m.layers[w.layer]
-	c := &m.cfg
-	hd := c.HeadDim
-	qn, kn := c.Heads*hd, c.KVHeads*hd
-	row := w.qkv[i*w.qkvDim:][:w.qkvDim]
-	q := row[:qn]
-	k := row[wholeBlocks(qn):][:kn]
-	v := row[wholeBlocks(qn)+wholeBlocks(kn):][:kn]
-	if l.qBias != nil {
-		compute.Add(q, l.qBias)
-		compute.Add(k, l.kBias)
-		compute.Add(v, l.vBias)
-	}
+	w.doQueries(worker, i)
+	w.doKeys(worker, i)
+}
+
+// angles returns the cosines and sines of token i in the current layer.
+func (w *workspace) angles(i int) (cos, sin []float32) {
 	base := 0
-	if l.local {
+	if w.m.layers[w.layer].local {
 		base = 1
 	}
-	n := c.RopeDim / 2
-	cos, sin := w.cos[base][i*n:][:n], w.sin[base][i*n:][:n]
-	scale := m.attentionScale()
+	n := w.m.cfg.RopeDim / 2
+	return w.cos[base][i*n:][:n], w.sin[base][i*n:][:n]
+}
+
+// doQueries finishes the queries of a token.
+func (w *workspace) doQueries(_, i int) {
+	m, l := w.m, &w.m.layers[w.layer]
+	c := &m.cfg
+	hd := c.HeadDim
+	q := w.qkv[i*w.qkvDim:][:c.Heads*hd]
+	if l.qBias != nil {
+		compute.Add(q, l.qBias)
+	}
+	cos, sin := w.angles(i)
 	for h := range c.Heads {
 		head := q[h*hd:][:hd]
 		if l.qNorm != nil {
@@ -285,19 +353,31 @@ func (w *workspace) doHeads(worker, i int) {
 		}
 		rotate(head, cos, sin, m.fam.neox)
 		for j := range head {
-			head[j] *= scale
+			head[j] *= m.scale
 		}
 	}
+}
+
+// doKeys finishes the keys and values of a token and stores them in its page.
+func (w *workspace) doKeys(_, i int) {
+	m, t, l := w.m, &w.toks[i], &w.m.layers[w.layer]
+	c := &m.cfg
+	hd := c.HeadDim
+	row := w.qkv[i*w.qkvDim:][:w.qkvDim]
+	k, v := row[w.keyAt:][:c.KVHeads*hd], row[w.valueAt:][:c.KVHeads*hd]
+	if l.kBias != nil {
+		compute.Add(k, l.kBias)
+		compute.Add(v, l.vBias)
+	}
+	cos, sin := w.angles(i)
+	page := w.kv.layer(w.layer)[int(t.row.Pages[t.pos/PageSize])*m.layerPage():][:m.layerPage()]
 	for h := range c.KVHeads {
 		head := k[h*hd:][:hd]
 		if l.kNorm != nil {
 			compute.Norm(head, head, l.kNorm, c.RMSEps)
 		}
 		rotate(head, cos, sin, m.fam.neox)
-	}
-	page := w.kv.layer(w.layer)[int(t.row.Pages[t.pos/PageSize])*m.layerPage():][:m.layerPage()]
-	for h := range c.KVHeads {
-		compute.StoreKV(page[h*2*PageSize*hd:][:2*PageSize*hd], k[h*hd:][:hd], v[h*hd:][:hd], t.pos%PageSize)
+		compute.StoreKV(page[h*2*PageSize*hd:][:2*PageSize*hd], head, v[h*hd:][:hd], t.pos%PageSize)
 	}
 }
 

@@ -28,6 +28,7 @@ func Load(f *gguf.File, o Options) (*Model, error) {
 		m.Close()
 		return nil, err
 	}
+	m.scale = m.attentionScale()
 	m.ws = newWorkspace(m)
 	return m, nil
 }

@@ -26,12 +26,14 @@ type token struct {
 
 // workspace is what a step needs besides the weights. It is made once.
 type workspace struct {
-	m    *Model
-	kv   *KV
-	toks []token // of the chunk
-	segs []segment
+	m       *Model
+	kv      *KV
+	toks    []token // of the chunk
+	segs    []segment
+	outSegs []segment // of the tokens with outputs
 
 	dim, qkvDim, ffn int // strides: whole blocks
+	keyAt, valueAt   int // offsets of keys and values in a row of qkv
 
 	x    []float32 // [tokens][dim] residual stream
 	y    []float32 // [tokens][dim] output of a half layer, to be added to x
@@ -59,7 +61,7 @@ type workspace struct {
 	scratch []*scratch // per thread
 
 	// The sections, as functions made once.
-	fnEmbed, fnNorm, fnGemm, fnHeads, fnAttend, fnMerge, fnGate, fnFinal, fnLogits func(worker, task int)
+	fnEmbed, fnNorm, fnGemm, fnHeads, fnQueries, fnKeys, fnAttend, fnMerge, fnGate, fnFinal, fnLogits func(worker, task int)
 }
 
 // scratch is the private space of one thread.
@@ -83,7 +85,8 @@ func newWorkspace(m *Model) *workspace {
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	w.dim, w.ffn = wholeBlocks(c.Dim), wholeBlocks(c.FFN)
 	// Each part starts at a whole panel, since products write whole panels.
-	w.qkvDim = wholeBlocks(qd) + 2*wholeBlocks(kd)
+	w.keyAt, w.valueAt = wholeBlocks(qd), wholeBlocks(qd)+wholeBlocks(kd)
+	w.qkvDim = w.valueAt + wholeBlocks(kd)
 	widest := max(w.dim, w.ffn, wholeBlocks(qd))
 	const n = chunkTokens
 	w.x = make([]float32, n*w.dim)
@@ -107,6 +110,7 @@ func newWorkspace(m *Model) *workspace {
 		})
 	}
 	w.fnEmbed, w.fnNorm, w.fnGemm, w.fnHeads = w.doEmbed, w.doNorm, w.doGemm, w.doHeads
+	w.fnQueries, w.fnKeys = w.doQueries, w.doKeys
 	w.fnAttend, w.fnMerge, w.fnGate = w.doAttend, w.doMerge, w.doGate
 	w.fnFinal, w.fnLogits = w.doFinal, w.doLogits
 	return w

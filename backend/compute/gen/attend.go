@@ -26,9 +26,21 @@ func pageAt(base, pages, stride reg.Register) reg.GPVirtual {
 	return p
 }
 
+// nextPage computes the address of the page after the current one, whose entry
+// pages has just left behind, or of the current one where it is the last.
+func nextPage(base, pages, stride, np reg.Register) reg.GPVirtual {
+	entry, last := GP64(), GP64()
+	MOVQ(pages, entry)
+	LEAQ(Mem{Base: pages, Disp: -4}, last)
+	CMPQ(np, Imm(1))
+	CMOVQEQ(last, entry)
+	return pageAt(base, entry, stride)
+}
+
 // scores writes the kernel of query-key products: per page of 16 positions and
 // tile of t queries, one accumulator of 16 lanes per query. Per dimension: one
-// load of 16 keys and per query a fused multiply-add.
+// load of 16 keys and per query a fused multiply-add. The next page is
+// prefetched: pages lie apart, and the processor does not see where it goes on.
 //
 // With AVX2 a call computes up to 4 queries of a tile of step queries.
 func scores(i isa) {
@@ -57,6 +69,7 @@ func scores(i isa) {
 		Label(fmt.Sprintf("page%d", n))
 		key := pageAt(k, pages, stride)
 		ADDQ(Imm(4), pages)
+		next := nextPage(k, pages, stride, np)
 		q, dim := field(a, scoreQ), field(a, scoreDim)
 		acc := i.vecs(n)
 		for _, v := range acc {
@@ -65,7 +78,9 @@ func scores(i isa) {
 		Label(fmt.Sprintf("dim%d", n))
 		kv := i.vec()
 		kv.loadHalf(Mem{Base: key})
+		PREFETCHT0(Mem{Base: next})
 		ADDQ(Imm(32), key)
+		ADDQ(Imm(32), next)
 		for j, v := range acc {
 			if i == avx512 {
 				VFMADD231PS_BCST(Mem{Base: q, Disp: 4 * j}, kv[0], v[0])
@@ -145,14 +160,19 @@ func (i isa) mixTile(n, wide int, v, pages, np, stride, p, row, o reg.Register) 
 	Label("page" + id)
 	value := pageAt(v, pages, stride)
 	ADDQ(Imm(4), pages)
+	next := nextPage(v, pages, stride, np)
 	pos := GP64()
 	MOVQ(U32(16), pos)
 	Label("pos" + id)
 	vals := i.vecs(wide)
 	for c, r := range vals {
 		r.loadHalf(Mem{Base: value, Disp: 32 * c})
+		if c%2 == 0 {
+			PREFETCHT0(Mem{Base: next, Disp: 32 * c})
+		}
 	}
 	ADDQ(row, value)
+	ADDQ(row, next)
 	for j := range acc {
 		weight := Mem{Base: p, Disp: spanBytes * j}
 		if i == avx512 && wide == 1 {
