@@ -302,6 +302,16 @@ func TestGeneratedIdsAreNotTokenisedAgain(t *testing.T) {
 	}
 }
 
+func TestIdsThatAreNotTheTextAreNotShown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := (&fake{answer: []string{"low"}, routes: map[string]http.HandlerFunc{"/detokenize": exactly("application/json", `{"content":" low"}`)}}).start(t)
+		res, err := f.open("llama+http", Options{}).Generate(t.Context(), &backend.Request{Turns: user("hi")}, nil)
+		if err != nil || res.Part.Text != "low" || res.Part.Tokens != nil || res.Part.Model != "" {
+			t.Error(res, err)
+		}
+	})
+}
+
 func TestStopStringDoesNotLeak(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		// A server that streams a stop string's beginning and takes it back.

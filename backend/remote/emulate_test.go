@@ -219,6 +219,9 @@ func TestScoreChatWithTheTurnsEnd(t *testing.T) {
 					if want := toySum(ids, from); math.Abs(res.Options[i].Sum-want) > 1e-9 || len(res.Options[i].Logprobs) != len(ids)-from {
 						t.Errorf("%q: %+v, want %v", o, res.Options[i], want)
 					}
+					if scheme == "llama+http" && fmt.Sprint(res.Options[i].Part.Tokens) != fmt.Sprint(toyTokens(o)) {
+						t.Errorf("%q: ids %v hold more than the option", o, res.Options[i].Part.Tokens)
+					}
 				}
 				if res.Emulated != nil {
 					t.Errorf("emulated %v", res.Emulated)
