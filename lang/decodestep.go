@@ -57,6 +57,7 @@ func (d *decoder) step(t *tree) *Node {
 		if kind != "text" {
 			n.Text.Role = kind
 		}
+		n.Text.line = v.body
 	case "return":
 		n.Kind, n.Return = KindReturn, &ReturnNode{Value: Expr(d.str(v, "return"))}
 	default:

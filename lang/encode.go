@@ -25,6 +25,21 @@ func (g *Graph) JSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// MarshalJSON makes encoding/json write what JSON returns.
+func (g *Graph) MarshalJSON() ([]byte, error) { return g.JSON() }
+
+// UnmarshalJSON reads what JSON returns and checks it, as Decode does.
+func (g *Graph) UnmarshalJSON(data []byte) error {
+	d, err := Decode(data, "")
+	if err != nil {
+		return err
+	}
+	g.Name, g.Doc, g.Inputs, g.Body, g.Output = d.Name, d.Doc, d.Inputs, d.Body, d.Output
+	g.compiled.exprs.Clear()
+	g.compiled.templates.Clear()
+	return nil
+}
+
 // YAML returns the graph as a YAML document for people to read and edit. Decode
 // reads it back without loss, but for the positions: those of the document take
 // their place.

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"sort"
 	"strconv"
+	"strings"
 )
 
 // variable is a variable that is known to be set.
@@ -310,8 +311,15 @@ func (c *analysis) template(n *Node, t Template, f *flow, e effects) {
 	var types []Type
 	before := len(c.errs)
 	for _, p := range ps {
-		if p.ex != "" {
-			types = append(types, c.expr(n, "text", p.ex, f, e))
+		if p.ex == "" {
+			continue
+		}
+		failed := len(c.errs)
+		types = append(types, c.expr(n, "text", p.ex, f, e))
+		if n.Text != nil && n.Text.line > 0 { // a block of lines: say which
+			for _, err := range c.errs[failed:] {
+				err.Pos.Line = n.Text.line + strings.Count(string(t[:p.at]), "\n")
+			}
 		}
 	}
 	if len(types) == 0 || len(c.errs) > before {

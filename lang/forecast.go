@@ -21,6 +21,7 @@ type forecaster struct {
 	notes []string
 	open  unbounded
 	asked int
+	steps *int // nodes visited, in all clones together
 
 	trunk, stable int
 	trunkText     string
@@ -82,7 +83,8 @@ type worth struct {
 type line struct {
 	vars  map[string]worth
 	turns []fturn
-	done  [][]int32 // sequences that are computed by now
+	done  [][]int32 // sequences that are computed by now, none the beginning of the next
+	first []int32   // of its first request
 	id    string    // instance id of the branch
 	limb  int       // index of its limb, -1 on the trunk
 	ended bool
@@ -106,12 +108,15 @@ type fpart struct {
 // Bounds of a forecast; what is beyond them is left out and said.
 const (
 	maxAsked  = 2000
+	maxSeqs   = 32         // sequences that a line looks for prefixes in
+	maxCount  = 5_000_000 // tokens of all prompts
+	maxVisits = 100_000
 	maxRounds = 100
 	maxHole   = 1 << 20
 )
 
 func forecast(g *Graph, o ExplainOptions, known map[string]any, hi bool) (*forecaster, error) {
-	f := &forecaster{g: g, o: o, hi: hi, nodes: map[string]*nodeTally{}, nextHole: -1}
+	f := &forecaster{g: g, o: o, hi: hi, nodes: map[string]*nodeTally{}, nextHole: -1, steps: new(int)}
 	l := &line{vars: map[string]worth{}, limb: -1}
 	for _, in := range g.Inputs {
 		w := worth{volatile: true, count: -1}
@@ -161,9 +166,17 @@ func (f *forecaster) body(nodes []*Node, l *line) {
 		if f.err != nil || l.ended {
 			return
 		}
+		if *f.steps++; *f.steps > maxVisits {
+			f.open.rounds = true
+			f.note("only the first %d steps are counted", maxVisits)
+			return
+		}
 		f.node(n, l)
 	}
 }
+
+// going reports whether another round or branch is worth a look.
+func (f *forecaster) going() bool { return f.err == nil && *f.steps <= maxVisits }
 
 func (f *forecaster) node(n *Node, l *line) {
 	switch n.Kind {
@@ -200,6 +213,18 @@ func (f *forecaster) node(n *Node, l *line) {
 	case KindReturn:
 		l.ended = true
 	}
+}
+
+// computed notes a sequence that the cache holds from now on.
+func (l *line) computed(ids []int32) {
+	if k := len(l.done); k > 0 && common(l.done[k-1], ids) == len(l.done[k-1]) {
+		l.done[k-1] = ids
+		return
+	}
+	if len(l.done) == maxSeqs {
+		l.done = append(l.done[:0:0], l.done[1:]...)
+	}
+	l.done = append(l.done, ids)
 }
 
 // add appends parts: a turn of a role, or text to the open turn or raw text.
@@ -264,7 +289,7 @@ func (f *forecaster) repeat(n *Node, l *line) {
 	if r.Until != "" && !f.hi {
 		rounds = 1
 	}
-	for i := 0; i < rounds && !l.ended && f.err == nil; i++ {
+	for i := 0; i < rounds && !l.ended && f.going(); i++ {
 		if i == maxRounds {
 			f.open.rounds = true
 			f.note("%s: only %d of %d rounds are counted", n.ID, maxRounds, rounds)
@@ -290,7 +315,7 @@ func (f *forecaster) repeat(n *Node, l *line) {
 func (f *forecaster) forEach(n *Node, l *line) {
 	count, items := f.items("foreach", n, n.ForEach.Over, l)
 	out := worth{count: count, volatile: true}
-	for i := 0; i < count && !l.ended && f.err == nil; i++ {
+	for i := 0; i < count && !l.ended && f.going(); i++ {
 		if i == maxRounds {
 			f.open.rounds = true
 			f.note("%s: only %d of %d items are counted", n.ID, maxRounds, count)
@@ -348,7 +373,7 @@ func (f *forecaster) fork(n *Node, l *line) {
 	}
 	out := worth{count: count, volatile: true}
 	var siblings [][]int32
-	for i := 0; i < count && f.err == nil; i++ {
+	for i := 0; i < count && f.going(); i++ {
 		c := l.clone()
 		c.done = append(c.done, siblings...)
 		c.limb = len(f.limbs)
@@ -365,7 +390,7 @@ func (f *forecaster) fork(n *Node, l *line) {
 		c.id = lb.id
 		f.limbs = append(f.limbs, lb)
 		before := f.total.computed
-		known := len(c.done)
+		c.first = nil
 		if len(fk.Arms) > 0 {
 			f.body(fk.Arms[i].Body, c)
 		} else {
@@ -374,11 +399,13 @@ func (f *forecaster) fork(n *Node, l *line) {
 		}
 		f.limbs[c.limb].own = f.total.computed - before
 		f.gather(&out, yield, c)
-		if len(c.done) > known && len(siblings) < 16 {
-			siblings = append(siblings, c.done[known]) // its first request
+		if c.first != nil && len(siblings) < maxSeqs/2 {
+			siblings = append(siblings, c.first)
 		}
 	}
-	l.done = append(l.done, siblings...)
+	for _, s := range siblings {
+		l.computed(s)
+	}
 	switch fk.Join.Kind {
 	case "first":
 		out.count = 1

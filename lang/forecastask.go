@@ -104,11 +104,12 @@ func common(a, b []int32) int {
 
 // ask counts the prompt of a request and returns it with its tally.
 func (f *forecaster) ask(n *Node, l *line) ([]int32, *tally, bool) {
-	if f.asked++; f.asked > maxAsked {
+	if f.asked == maxAsked || f.total.prompt > maxCount {
 		f.open.rounds = true
-		f.note("only the first %d requests are counted", maxAsked)
+		f.note("only the first %d requests are counted", f.asked)
 		return nil, nil, false
 	}
+	f.asked++
 	if !f.trunkSeen && !f.hasFork() {
 		f.setTrunk(l, true)
 	}
@@ -153,7 +154,11 @@ func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, sh
 		f.longest, f.longestAt = size, n
 	}
 	hole := f.holes(made)
-	l.done = append(l.done, append(ids[:len(ids):len(ids)], hole...))
+	seq := append(ids[:len(ids):len(ids)], hole...)
+	l.computed(seq)
+	if l.first == nil {
+		l.first = seq
+	}
 	part := fpart{hole: hole, label: "${" + n.Name + "}", volatile: true}
 	if k := len(l.turns); k > 0 && (l.turns[k-1].open || l.turns[k-1].role == "") {
 		l.add("", []fpart{part})

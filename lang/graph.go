@@ -91,6 +91,8 @@ type Node struct {
 type TextNode struct {
 	Role    string
 	Content Template
+
+	line int // of the first line of Content in its file; 0: not known
 }
 
 // RoleNode is one turn whose content is made by several nodes: text, gen,

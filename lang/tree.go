@@ -18,6 +18,7 @@ type tree struct {
 	text  string
 	src   string // of a scalar in YAML: how it is written
 	line  int
+	body  int      // of a literal block: the line of its first text
 	keys  []string // of a map
 	at    []int    // lines of keys
 	vals  []*tree  // of a map or list

@@ -298,6 +298,9 @@ func (r *yamlReader) scalar(n *yaml.Node, t *tree) error {
 		t.text = num
 	default:
 		t.kind = treeString
+		if n.Style&yaml.LiteralStyle != 0 {
+			t.body = n.Line + 1
+		}
 	}
 	return nil
 }
