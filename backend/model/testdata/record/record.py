@@ -138,7 +138,8 @@ class Model:
 
     def context(self, n_ctx):
         p = self.lib.llama_context_default_params()
-        p.n_ctx, p.n_threads, p.n_threads_batch = n_ctx, 2, 2
+        threads = int(os.environ.get("THREADS", "2"))  # how work is shared does not change results
+        p.n_ctx, p.n_batch, p.n_threads, p.n_threads_batch = n_ctx, n_ctx, threads, threads
         p.type_k = p.type_v = 0  # F32
         p.flash_attn_type = 0  # off
         p.swa_full = True
@@ -215,11 +216,12 @@ def unescape(s):
 
 def model(libdir, path, prompts):
     m = Model(libdir, path, False)
-    m.context(1024)
+    texts = json.load(open(prompts, encoding="utf8"))
+    tokenised = [m.tokenize(text, True, True) for text in texts]
+    m.context(max(1024, max(map(len, tokenised)) + 64))
     sample = sorted(random.Random(1).sample(range(m.n_vocab), 200))
     cases = []
-    for text in json.load(open(prompts, encoding="utf8")):
-        ids = m.tokenize(text, True, True)
+    for text, ids in zip(texts, tokenised):
         m.clear()
         row = m.logits(ids)
         order = sorted(range(m.n_vocab), key=lambda i: (-row[i], i))
