@@ -32,8 +32,7 @@
 // Templates trim, split and search the content of messages before they print it, so
 // the place of a message in the output cannot be found afterwards by looking for its
 // text, and marks put around it would change what the template does. The renderer must
-// carry the origin of every byte through all operations. General Jinja engines for Go
-// print plain strings and give no hook for that; they also lose the order of keys,
-// which tool calls need. internal/jinja is the subset that chat templates use, with
-// bounds on time, memory and depth.
+// carry the origin of every byte through all operations, which an engine that prints
+// plain strings cannot. internal/jinja is the subset that chat templates use, with
+// bounds on time, memory and depth; its tests compare it with results of Jinja2.
 package chat
