@@ -20,12 +20,12 @@ type bpe struct {
 func newBPE(v *vocabulary, merges []string, p pre) (*bpe, error) {
 	b := &bpe{pre: p, size: int32(len(v.texts)), merges: newMergeTable(len(merges))}
 	extra := map[string]int32{}
-	isControl := func(text string) bool {
+	guarded := func(text string) bool {
 		id, ok := v.byText[text]
-		return ok && v.kinds[id]&(control|unknown) != 0
+		return ok && v.guarded(id)
 	}
 	symbolOf := func(text string) int32 {
-		if id, ok := v.byText[text]; ok && !isControl(text) {
+		if id, ok := v.byText[text]; ok && !guarded(text) {
 			return id
 		}
 		id, ok := extra[text]
@@ -45,7 +45,7 @@ func newBPE(v *vocabulary, merges []string, p pre) (*bpe, error) {
 			return nil, corruptf("merge %d is %q, not two texts with a space between", i, m)
 		}
 		left, right := m[:cut+1], m[cut+2:]
-		if isControl(left + right) {
+		if guarded(left + right) {
 			continue // plain text never becomes a control token
 		}
 		s := b.merges.slot(symbolOf(left), symbolOf(right))
@@ -63,7 +63,7 @@ func newBPE(v *vocabulary, merges []string, p pre) (*bpe, error) {
 	if p.ignoreMerges {
 		b.whole = make(map[string]Token, len(v.texts))
 		for i, text := range v.texts {
-			if v.kinds[i]&(control|unknown) == 0 && inAlphabet(text) {
+			if !v.guarded(Token(i)) && inAlphabet(text) {
 				b.whole[string(appendUnmapped(nil, text))] = Token(i)
 			}
 		}

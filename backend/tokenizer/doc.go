@@ -16,9 +16,11 @@
 //
 // Invariants:
 //
-//   - Text that is not special never yields a control token, whatever it says. (Here
-//     llama.cpp differs for SentencePiece: its merges can reach the text of a control
-//     token.)
+//   - Text that is not special never yields a control token, whatever it says, nor a
+//     user-defined token of the form <|name|>, which is a control token in all but
+//     name. (Here llama.cpp differs: it finds such tokens in all text, and the merges of
+//     SentencePiece can reach the text of a control token.) Other user-defined tokens,
+//     such as runs of spaces or HTML tags, are found in all text.
 //   - Where text is cut into pieces does not change the tokens of plain text: pieces
 //     are joined first. A control token is recognised only when all of it lies in
 //     special text.

@@ -39,7 +39,7 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	t.specials = newTrie()
 	for i, k := range t.vocab.kinds {
 		if k&(control|unknown|userDefined) != 0 {
-			t.specials.add(t.vocab.texts[i], Token(i), k&(control|unknown) != 0)
+			t.specials.add(t.vocab.texts[i], Token(i), t.vocab.guarded(Token(i)))
 		}
 	}
 	t.specials.link()

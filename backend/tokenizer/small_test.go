@@ -187,6 +187,28 @@ func TestControlTokensNeedSpecialText(t *testing.T) {
 	}
 }
 
+func TestUserDefinedMarksNeedSpecialText(t *testing.T) {
+	texts := []string{"<|end|>", "<|channel|>", "<b>"}
+	types := []int32{3, 4, 4}
+	for b := range 256 {
+		texts, types = append(texts, string(byteRune[b])), append(types, 1)
+	}
+	tok := fromMeta(t, key("model", "gpt2"), key("pre", "gpt-2"), key("tokens", texts), key("token_type", types), key("merges", []string{"x y"}))
+	for _, c := range []struct {
+		text    string
+		special bool
+		want    int
+	}{{"<|channel|>", true, 1}, {"<|channel|>", false, 11}, {"<b>", true, 1}, {"<b>", false, 1}, {"<|end|>", false, 7}} {
+		ids := tok.Encode(c.text, c.special)
+		if len(ids) != c.want {
+			t.Errorf("%q, special %v: %d tokens, want %d", c.text, c.special, len(ids), c.want)
+		}
+		if got := tok.Decode(ids); got != c.text {
+			t.Errorf("%q came back as %q", c.text, got)
+		}
+	}
+}
+
 func TestIgnoredMerges(t *testing.T) {
 	// "Ġhello" is a token; with the merges of "he" only, it is found as a whole word.
 	texts := []string{"<|im_end|>", "Ġhello"}

@@ -37,7 +37,7 @@ func newSPM(v *vocabulary) *spm {
 			}
 		}
 		// Control tokens come from special text only, never from a merge.
-		if v.kinds[i]&(control|unknown) != 0 {
+		if v.guarded(Token(i)) {
 			continue
 		}
 		s.pieces[text] = piece{priorityOf(v.scores[i]), Token(i)}

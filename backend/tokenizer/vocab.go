@@ -81,6 +81,15 @@ func readVocabulary(f *gguf.File) (v vocabulary, err error) {
 	return v, nil
 }
 
+// guarded tells whether a token may come from special text only: control tokens, the
+// unknown token, and those of the form <|name|> that a file calls user-defined. The
+// last are matched in all text by other runtimes, but they mark turns and channels.
+func (v *vocabulary) guarded(id Token) bool {
+	k, text := v.kinds[id], v.texts[id]
+	return k&(control|unknown) != 0 ||
+		k&userDefined != 0 && len(text) > 4 && strings.HasPrefix(text, "<|") && strings.HasSuffix(text, "|>")
+}
+
 // id reads a token number from the metadata.
 func (v *vocabulary) id(f *gguf.File, name string, fallback Token) Token {
 	n, ok := f.Uint("tokenizer.ggml." + name + "_token_id")
