@@ -90,6 +90,9 @@ func (c *compiler) readKeywords(s *schema) fid {
 	if meta := v.get("$schema"); meta != nil && meta.kind == 's' && !knownMeta(meta.str) {
 		c.refuse(ErrUnsupported, s, "$schema", "the meta-schema "+strconv.Quote(meta.str)+" is not known, nor what its keywords mean")
 	}
+	if s.res.draft >= draft2019 && (v.get("unevaluatedProperties") != nil || v.get("unevaluatedItems") != nil) {
+		return c.readCases(s)
+	}
 	var parts []fid
 	for i, k := range v.keys {
 		if f := c.keyword(s, k, v.list[i]); f != fTrue {
@@ -236,8 +239,6 @@ func (c *compiler) keyword(s *schema, k string, v *value) fid {
 		c.refuse(ErrInvalid, s, k, "not a boolean")
 	case "contains":
 		return c.contains(s, schemaOf(v, k))
-	case "unevaluatedProperties", "unevaluatedItems":
-		return c.unevaluated(s, k, schemaOf(v, k))
 	case "disallow", "extends":
 		if s.res.draft == draft3 {
 			c.refuse(ErrUnsupported, s, k, "draft-03 keyword")
@@ -472,7 +473,7 @@ func (c *compiler) dependencies(s *schema, k string, v *value) fid {
 			c.refuse(ErrInvalid, s, k+"/"+escapePointer(name), "not what this keyword takes")
 		}
 		if then != fTrue {
-			parts = append(parts, c.fs.or(c.fs.not(c.has(name)), then))
+			parts = append(parts, c.fs.or(c.fs.types(tAll&^tObject), c.fs.not(c.has(name)), then))
 		}
 	}
 	return c.fs.and(parts...)
@@ -533,7 +534,8 @@ func (c *compiler) contains(s *schema, f fid) fid {
 		out = fs.atom(atom{kind: aItemCount, typ: tArray, lo: lo, val: f, ptr: ptr})
 	}
 	if hi >= 0 {
-		out = fs.and(out, fs.not(fs.atom(atom{kind: aItemCount, typ: tArray, lo: hi + 1, val: f, ptr: ptr})))
+		few := fs.not(fs.atom(atom{kind: aItemCount, typ: tArray, lo: hi + 1, val: f, ptr: ptr}))
+		out = fs.and(out, fs.or(fs.types(tAll&^tArray), few))
 	}
 	return out
 }
