@@ -108,7 +108,7 @@ type fpart struct {
 // Bounds of a forecast; what is beyond them is left out and said.
 const (
 	maxAsked  = 2000
-	maxSeqs   = 32         // sequences that a line looks for prefixes in
+	maxSeqs   = 32        // sequences that a line looks for prefixes in
 	maxCount  = 5_000_000 // tokens of all prompts
 	maxVisits = 100_000
 	maxRounds = 100

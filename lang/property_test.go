@@ -343,7 +343,7 @@ func bare(g *lang.Graph) any {
 		ID, Name      string
 		Kind          lang.Kind
 		Reads, Writes []string
-		Text          *lang.TextNode
+		Role, Text    string
 		Gen           *lang.GenNode
 		Select        *lang.SelectNode
 		JSON          *lang.JSONNode
@@ -357,7 +357,10 @@ func bare(g *lang.Graph) any {
 		out = append(out, in)
 	}
 	g.Walk(func(n *lang.Node) bool {
-		f := flat{n.ID, n.Name, n.Kind, n.Reads, n.Writes, n.Text, n.Gen, n.Select, n.JSON, n.Let, lang.Type{}, lang.Policy{}}
+		f := flat{ID: n.ID, Name: n.Name, Kind: n.Kind, Reads: n.Reads, Writes: n.Writes, Gen: n.Gen, Select: n.Select, JSON: n.JSON, Let: n.Let}
+		if n.Text != nil {
+			f.Role, f.Text = n.Text.Role, string(n.Text.Content)
+		}
 		if n.Fork != nil {
 			f.Elem, f.Policy = n.Fork.Elem, n.Fork.Join
 		}

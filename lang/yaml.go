@@ -43,7 +43,7 @@ func (t *tree) yamlNode(quoted bool) *yaml.Node {
 		n.Tag = "!!bool"
 	case treeNumber:
 		n.Tag = "!!float"
-		if _, err := strconv.ParseInt(t.text, 10, 64); err == nil {
+		if strings.Trim(t.text, "-0123456789") == "" && len(t.text) < 20 || isUint(t.text) {
 			n.Tag = "!!int"
 		}
 	case treeString:
@@ -69,6 +69,11 @@ func (t *tree) yamlNode(quoted bool) *yaml.Node {
 		n.Style = yaml.FlowStyle
 	}
 	return n
+}
+
+func isUint(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 64)
+	return err == nil
 }
 
 // fitsLine reports whether a list or map reads well on one line.
