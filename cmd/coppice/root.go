@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coppice-run/coppice/backend"
 )
 
 // app is what every command shares: its streams. There is no global state.
@@ -24,11 +27,30 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
+	started := false
+	wrap(root, &started)
 	err := root.ExecuteContext(ctx)
+	if err != nil && (!started || errors.Is(err, backend.ErrInvalid)) {
+		err = usageError{err}
+	}
 	if err != nil {
 		fmt.Fprintf(errOut, "coppice: %v\n", err)
 	}
 	return exitCode(ctx, err)
+}
+
+// wrap notes when a command's own work begins: errors before that are of the
+// command line.
+func wrap(c *cobra.Command, started *bool) {
+	if work := c.RunE; work != nil {
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return work(cmd, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrap(sub, started)
+	}
 }
 
 func (a *app) root() *cobra.Command {
@@ -45,7 +67,6 @@ on at any point.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddGroup(
 		&cobra.Group{ID: "program", Title: "Programs:"},
 		&cobra.Group{ID: "model", Title: "Models:"},
