@@ -74,7 +74,7 @@ type Forecast struct {
 // and {"min", "max"} otherwise, max missing if there is none.
 type Range struct {
 	Min, Max int
-	Open     bool // there is no upper bound; Max is the least that it can be
+	Open     bool // there is no upper bound, and Max is Min
 }
 
 // MarshalJSON writes the number or its bounds.
@@ -216,7 +216,10 @@ func (g *Graph) known(args Args) (map[string]any, error) {
 // merge puts the two ends of the forecast together.
 func (x *Explanation) merge(g *Graph, low, high *forecaster) {
 	between := func(a, b int, open bool) Range {
-		return Range{Min: min(a, b), Max: max(a, b), Open: open}
+		if open {
+			return Range{Min: min(a, b), Max: min(a, b), Open: true}
+		}
+		return Range{Min: min(a, b), Max: max(a, b)}
 	}
 	o := high.open
 	anything := o.texts || o.rounds || o.made
@@ -257,13 +260,7 @@ func (x *Explanation) merge(g *Graph, low, high *forecaster) {
 			Times: between(a.times, b.times, o.rounds), Usage: usage(a.tally, b.tally), Shape: b.shape})
 		return true
 	})
-	seen := map[string]bool{}
-	for _, note := range append(low.notes, high.notes...) {
-		if !seen[note] {
-			seen[note] = true
-			x.Notes = append(x.Notes, note)
-		}
-	}
+	x.Notes = high.notes
 }
 
 // String returns the explanation for a terminal.

@@ -313,7 +313,7 @@ func (f *forecaster) repeat(n *Node, l *line) {
 }
 
 func (f *forecaster) forEach(n *Node, l *line) {
-	count, items := f.items("foreach", n, n.ForEach.Over, l)
+	count, items := f.items(n, n.ForEach.Over, l)
 	out := worth{count: count, volatile: true}
 	for i := 0; i < count && !l.ended && f.going(); i++ {
 		if i == maxRounds {
@@ -364,7 +364,7 @@ func (f *forecaster) fork(n *Node, l *line) {
 	case len(fk.Arms) > 0:
 		count = len(fk.Arms)
 	case fk.Over != "":
-		count, items = f.items("fork", n, fk.Over, l)
+		count, items = f.items(n, fk.Over, l)
 	default:
 		count = len(fk.Items)
 		for _, s := range fk.Items {

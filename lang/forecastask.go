@@ -186,9 +186,6 @@ func (f *forecaster) generate(n *Node, l *line, c Constraint, least, most int) {
 	if most > 0 && (!bound || most < hi) {
 		hi, bound = most, true
 	}
-	if room := f.o.Context - len(ids); !bound && room > 0 {
-		hi, bound = room, true
-	}
 	made := lo
 	if bound {
 		lo = min(lo, hi)

@@ -107,7 +107,7 @@ func (f *forecaster) reads(ex Expr) []string {
 }
 
 // items returns how many elements a list has and those that are known.
-func (f *forecaster) items(what string, n *Node, ex Expr, l *line) (int, []worth) {
+func (f *forecaster) items(n *Node, ex Expr, l *line) (int, []worth) {
 	w := f.value(ex, Type{Kind: TypeList}, l)
 	if list, ok := w.value.([]any); w.known && ok {
 		out := make([]worth, len(list))
@@ -120,7 +120,7 @@ func (f *forecaster) items(what string, n *Node, ex Expr, l *line) (int, []worth
 		return w.count, nil
 	}
 	f.open.rounds = true
-	f.note("%s: how many items %s has is not known: counted as %s", n.ID, clip(string(ex), 40), map[bool]string{true: "one or more", false: "none or more"}[f.hi])
+	f.note("%s: how many items %s has is not known", n.ID, clip(string(ex), 40))
 	if f.hi {
 		return 1, nil
 	}
