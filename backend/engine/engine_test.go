@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -275,16 +277,98 @@ func TestModelErrorAndPanicFailOnlyTheirRequests(t *testing.T) {
 	}
 }
 
-func TestNaNFailsTheRequest(t *testing.T) {
-	e := newFake(t, func(_ *Config, m *fakeModel) {
-		m.script = func(tokens []backend.Token) backend.Token { return -1 }
+func TestNaNFailsTheRequestAlone(t *testing.T) {
+	var e *Engine
+	e = newFake(t, func(_ *Config, m *fakeModel) {
+		m.before = hold(&e, 2)
+		m.script = func(tokens []backend.Token) backend.Token {
+			if slices.Contains(tokens, 'N') {
+				return notANumber
+			}
+			return -1
+		}
 	})
-	nan := float32(0)
-	nan /= nan
-	if _, err := newSampler(backend.Sampling{}, nil).pick([]float32{1, nan}, nil, 0); !errors.Is(err, errNaN) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := e.Generate(context.Background(), &backend.Request{ID: "sick", Turns: []backend.Turn{user("N")}}, nil)
+		if !errors.Is(err, errNaN) || !strings.HasPrefix(err.Error(), "sick: ") {
+			t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		r, err := e.Generate(context.Background(), &backend.Request{Turns: []backend.Turn{user("n")}, MaxTokens: 9, IgnoreEOS: true}, nil)
+		if err != nil || r.Usage.SampledTokens != 9 {
+			t.Error(r, err)
+		}
+	})
+	wg.Wait()
+	if _, err := e.Score(context.Background(), &backend.ScoreRequest{Turns: []backend.Turn{user("N")}, Options: []string{"a", "bc"}}); !errors.Is(err, errNaN) {
 		t.Error(err)
 	}
-	_ = e
+}
+
+// TestColdRequestIsNotStarved: requests with a long cached prefix keep coming,
+// more than can run; one without gets its turn all the same.
+func TestColdRequestIsNotStarved(t *testing.T) {
+	e, err := build(Config{Model: &fakeModel{context: 2048, vocab: fakeVocab}, Tokenizer: fakeTokenizer{}, Template: chatML{}, Fingerprint: "f", Pages: 256, MaxSeqs: 2, Check: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	submit := func(text string) *generation {
+		n++
+		tokens := encodeText(e.tok, text)
+		g := &generation{
+			engine: e, req: &backend.Request{IgnoreEOS: true}, limit: 8, sample: newSampler(backend.Sampling{}, nil),
+			stream: newStream(e.tok.Bytes, nil), out: newOutput[*backend.Result](),
+		}
+		if err := e.submit(&sequence{ctx: context.Background(), task: g, tokens: tokens, prompt: len(tokens)}); err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	hot := longText(300)
+	submit(hot)
+	for range 6 {
+		e.receive()
+		e.round()
+	}
+	cold := submit("cold")
+	for step := 0; !cold.finished; step++ {
+		for len(e.sched.waiting) < 6 {
+			submit(fmt.Sprint(hot, n))
+			e.receive()
+		}
+		e.receive()
+		e.round()
+		if step > e.sched.ageLimit+20 {
+			t.Fatalf("not served within %d steps, %d others were", step, n)
+		}
+	}
+	if n < 12 {
+		t.Errorf("only %d others came: no test of anything", n)
+	}
+}
+
+func TestLogprobs(t *testing.T) {
+	for _, constraint := range []backend.Constraint{{}, {JSONSchema: []byte(verdictSchema)}, {Choices: []string{"the high"}}} {
+		req := &backend.Request{Turns: []backend.Turn{user("x")}, MaxTokens: 40, Logprobs: true, Constraint: constraint}
+		e := newFake(t, nil)
+		r := mustGenerate(t, e, req)
+		ids, _ := e.Tokenize(req.Turns, true)
+		want := scoreByHand(e.fake(), ids, r.Part.Tokens)
+		if len(want) != len(r.Logprobs) {
+			t.Fatalf("%d log-probabilities for %d tokens", len(r.Logprobs), len(want))
+		}
+		for i := range want {
+			if math.Abs(want[i]-r.Logprobs[i]) > 1e-6 {
+				t.Errorf("token %d: %v, want %v", i, r.Logprobs[i], want[i])
+			}
+		}
+		if !constraint.IsZero() && (r.Usage.ForcedTokens == 0 || passes(r.Usage) > r.Usage.SampledTokens+1) {
+			t.Errorf("usage %+v", r.Usage)
+		}
+	}
 }
 
 func TestCloseEndsRequests(t *testing.T) {

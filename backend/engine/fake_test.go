@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 type fakeModel struct {
 	context int
 	vocab   int
-	// script returns the token that follows, or -1 for the hash.
+	// script returns the token that follows, or -1 for the hash, or notANumber.
 	script func(tokens []backend.Token) backend.Token
 	// before is called before each pass.
 	before func(b *model.Batch) error
@@ -136,7 +137,11 @@ func (m *fakeModel) fill(prefix []backend.Token, logits []float32) {
 	// The text ends now and then.
 	logits[imEnd] = float32(mix(x+uint64(imEnd))>>40)/(1<<20) + 3
 	if m.script != nil {
-		if t := m.script(prefix); t >= 0 {
+		if t := m.script(prefix); t == notANumber {
+			for i := range logits {
+				logits[i] = float32(math.NaN())
+			}
+		} else if t >= 0 {
 			for i := range logits {
 				logits[i] -= 100
 			}
@@ -163,6 +168,8 @@ const (
 	imEnd
 	bosToken
 	fakeVocab = 320
+
+	notANumber backend.Token = 1 << 30
 )
 
 type fakeTokenizer struct{ addBOS bool }

@@ -69,7 +69,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		prompt: len(p.ids),
 	}
 	g.advance(s) // what is forced from the start goes with the prompt
-	if g.finished {
+	if g.finished && !g.draining() {
 		g.finish(e, s, g.err)
 	} else {
 		g.send()

@@ -37,10 +37,38 @@ type generation struct {
 
 func (g *generation) generated() int { return g.sampled + g.forced }
 
-func (g *generation) wants(s *sequence, pos int) bool { return pos == len(s.tokens)-1 }
+// draining reports whether the generation is at its end but for the
+// log-probabilities of tokens that were forced: those need a pass after all,
+// one for all of them.
+func (g *generation) draining() bool {
+	return g.finished && g.err == nil && g.req.Logprobs && len(g.logprobs) < g.generated()
+}
 
-// logits draws the token after pos, which is the last one.
+func (g *generation) from(s *sequence) int {
+	if g.req.Logprobs {
+		return s.prompt - 1 + len(g.logprobs)
+	}
+	return len(s.tokens) - 1
+}
+
+func (g *generation) wants(s *sequence, pos int) bool {
+	if pos == len(s.tokens)-1 {
+		return !g.finished
+	}
+	return pos >= g.from(s)
+}
+
+// logits draws the token after pos if that is the last one, and else gives the
+// log-probability of the token that is there.
 func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
+	if pos < len(s.tokens)-1 {
+		g.logprobs = append(g.logprobs, float64(logits[s.tokens[pos+1]])-logSumExp(logits))
+		if g.finished && !g.draining() {
+			e.sched.remove(s)
+			e.finish(s, nil)
+		}
+		return
+	}
 	t, err := g.draw(s, logits)
 	switch {
 	case err != nil:
@@ -53,7 +81,7 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		g.take(s, t, backend.Sampled)
 		g.advance(s)
 	}
-	if g.finished {
+	if g.finished && !g.draining() {
 		e.sched.remove(s)
 		e.finish(s, g.err)
 		return
@@ -134,7 +162,7 @@ func (g *generation) advance(s *sequence) {
 			g.end(backend.FinishLength)
 			return
 		}
-		if !g.constrained || g.req.NoJump || g.req.Logprobs {
+		if !g.constrained || g.req.NoJump {
 			return
 		}
 		tokens, after := g.state.Jump()

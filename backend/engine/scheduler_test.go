@@ -105,7 +105,7 @@ func TestDecodeGoesOnDuringLongPrefill(t *testing.T) {
 func TestLongestPrefixFirstButNobodyStarves(t *testing.T) {
 	s := &scheduler{ageLimit: 10}
 	q := func(order uint64, peek int, run string) *sequence {
-		return &sequence{order: order, peek: peek, peekAt: 1, hints: backend.Hints{Run: run}, tokens: make([]backend.Token, 100)}
+		return &sequence{order: order, peek: peek, peekAt: 1, hints: backend.Hints{Run: run}, tokens: make([]backend.Token, 100), task: &scoring{}}
 	}
 	cold, hot, a1, b1, a2 := q(1, 0, ""), q(2, 90, ""), q(3, 50, "a"), q(4, 50, "b"), q(5, 50, "a")
 	preempted := q(6, 10, "")

@@ -28,7 +28,7 @@ import (
 type scoring struct {
 	trunk   *sequence
 	options []scored
-	from    int // length of the prompt up to the boundary
+	prefix  int // length of the prompt up to the boundary
 	cancel  context.CancelFunc
 	out     *output[*backend.ScoreResult]
 	left    int // rows not finished
@@ -84,7 +84,7 @@ func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend
 	for _, o := range sc.options {
 		longest = max(longest, len(o.tokens))
 	}
-	if err := e.checkLength(sc.from + longest - 1); err != nil {
+	if err := e.checkLength(sc.prefix + longest - 1); err != nil {
 		return nil, err
 	}
 	rowCtx, cancel := context.WithCancel(ctx)
@@ -96,8 +96,8 @@ func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend
 		ns:     cache.Namespace{Model: e.cfg.Fingerprint, Salt: req.Salt},
 		hints:  req.Hints,
 		task:   sc,
-		tokens: p.ids[:sc.from:sc.from],
-		prompt: sc.from,
+		tokens: p.ids[:sc.prefix:sc.prefix],
+		prompt: sc.prefix,
 	}
 	if err := e.submit(sc.trunk); err != nil {
 		return nil, err
@@ -138,22 +138,22 @@ func (sc *scoring) cut(e *Engine, p *prompt, req *backend.ScoreRequest) error {
 	}
 	base := p.ids[:len(p.ids)-p.tail.ids]
 	whole := make([][]backend.Token, len(req.Options)) // after base
-	sc.from = len(p.ids)
+	sc.prefix = len(p.ids)
 	for i, o := range req.Options {
 		whole[i] = e.compiler.encode(append(slices.Clone(p.tail.pieces), tokenizer.Piece{Text: o}), p.tail.middle)
-		sc.from = min(sc.from, len(base)+commonPrefix(whole[i], p.ids[len(base):]))
+		sc.prefix = min(sc.prefix, len(base)+commonPrefix(whole[i], p.ids[len(base):]))
 	}
-	sc.healed = sc.from < len(p.ids)
-	if sc.from == 0 || p.tail.pieces == nil {
+	sc.healed = sc.prefix < len(p.ids)
+	if sc.prefix == 0 || p.tail.pieces == nil {
 		// Nothing before the boundary could give the first logits.
-		sc.from, sc.healed = len(p.ids), false
+		sc.prefix, sc.healed = len(p.ids), false
 		base = p.ids
 		for i, o := range req.Options {
 			whole[i] = encodeText(e.tok, o)
 		}
 	}
 	for i, o := range req.Options {
-		tokens := append(slices.Clone(whole[i][sc.from-len(base):]), end...)
+		tokens := append(slices.Clone(whole[i][sc.prefix-len(base):]), end...)
 		sc.options = append(sc.options, scored{text: o, tokens: tokens, logprobs: make([]float64, len(tokens))})
 	}
 	return nil
@@ -174,6 +174,8 @@ func (e *Engine) turnEnd(close []tokenizer.Piece) (backend.Token, error) {
 	}
 	return 0, fmt.Errorf("%w: the model has no token that ends a turn, so a closed option cannot be scored", backend.ErrUnsupported)
 }
+
+func (sc *scoring) from(s *sequence) int { return len(s.tokens) - 1 }
 
 func (sc *scoring) wants(s *sequence, pos int) bool { return pos == len(s.tokens)-1 }
 
@@ -202,7 +204,6 @@ func (sc *scoring) logits(e *Engine, s *sequence, pos int, logits []float32) {
 			hints:  backend.Hints{Run: s.hints.Run, LastUse: s.hints.LastUse},
 			task:   &scoreRow{sc, i},
 			tokens: slices.Concat(s.tokens, o.tokens[:len(o.tokens)-1]),
-			scored: sc.from,
 			front:  true, child: true,
 		}
 		row.prompt = len(row.tokens)
@@ -234,11 +235,13 @@ func (sc *scoring) finish(_ *Engine, s *sequence, err error) {
 	}
 }
 
-func (r *scoreRow) wants(_ *sequence, pos int) bool { return pos >= r.from }
+func (r *scoreRow) from(*sequence) int { return r.prefix }
+
+func (r *scoreRow) wants(_ *sequence, pos int) bool { return pos >= r.prefix }
 
 func (r *scoreRow) logits(e *Engine, s *sequence, pos int, logits []float32) {
 	o := &r.options[r.option]
-	i := pos - r.from + 1 // the token after pos
+	i := pos - r.prefix + 1 // the token after pos
 	o.logprobs[i] = float64(logits[o.tokens[i]]) - logSumExp(logits)
 	if o.logprobs[i] != o.logprobs[i] {
 		e.sched.remove(s)
@@ -268,7 +271,7 @@ func (sc *scoring) result() *backend.ScoreResult {
 			s.Sum += lp
 		}
 		res.Options = append(res.Options, s)
-		without.ComputedTokens += sc.from + len(o.tokens)
+		without.ComputedTokens += sc.prefix + len(o.tokens)
 	}
 	passes := sc.usage.passes
 	slices.SortFunc(passes, func(a, b backend.Span) int { return cmp.Compare(a.From, b.From) })
@@ -277,7 +280,7 @@ func (sc *scoring) result() *backend.ScoreResult {
 		merged = addSpan(merged, sp)
 	}
 	res.Usage = backend.Usage{
-		PromptTokens:   sc.from,
+		PromptTokens:   sc.prefix,
 		CachedTokens:   sc.trunk.usage.cached,
 		ComputedTokens: sc.usage.computed,
 		Passes:         merged,

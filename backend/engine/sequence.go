@@ -23,12 +23,8 @@ type sequence struct {
 	hints backend.Hints
 	task  task
 
-	tokens []backend.Token
-	prompt int // tokens[:prompt] were given
-	// scored is the first position whose logits are wanted, when there are more
-	// than the last: what the tree has from there on is not used. 0 if none.
-	scored int
-
+	tokens   []backend.Token
+	prompt   int           // tokens[:prompt] were given
 	h        *cache.Handle // nil while it waits
 	pages    []int32
 	owned    int
@@ -51,6 +47,8 @@ type sequence struct {
 
 // A task is what a sequence is computed for.
 type task interface {
+	// from is the first position whose logits are still needed.
+	from(s *sequence) int
 	// wants reports whether the logits after the token at pos are needed.
 	wants(s *sequence, pos int) bool
 	// logits delivers them. The task may append tokens to the sequence, or end
@@ -65,12 +63,7 @@ func (s *sequence) pending() int { return len(s.tokens) - s.computed }
 
 // matchLimit bounds the tokens that may come from the tree: those after it must
 // be computed because their logits are wanted.
-func (s *sequence) matchLimit() int {
-	if s.scored > 0 {
-		return s.scored
-	}
-	return len(s.tokens) - 1
-}
+func (s *sequence) matchLimit() int { return s.task.from(s) }
 
 // prefilling reports whether some of the prompt is still to be computed.
 func (s *sequence) prefilling() bool { return s.computed < s.prompt }
