@@ -35,7 +35,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 	}()
 	c := &compiler{
 		pool: newPool(), fs: newFormulas(), spec: spec, limits: spec.Limits.withDefaults(), cancel: ctx.Err,
-		norm: map[normKey]*tree{}, values: map[fid]*valueNode{}, langs: map[langKey]nodeID{},
+		norm: map[normKey]*tree{}, values: map[fid]*valueNode{}, langs: map[langKey]nodeID{}, exclude: map[fidPair]bool{}, imply: map[fidPair]bool{},
 		form: form{indent: spec.Whitespace.Indent},
 	}
 	c.work, c.max = c.limits.Work, c.limits.Nodes

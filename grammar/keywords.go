@@ -26,6 +26,11 @@ type compiler struct {
 	arrays   []*arrayNode
 	langs    map[langKey]nodeID
 	expanded int
+	open     []normKey // being restricted, outermost first
+	openBase int       // of open, those that the innermost look into a value began
+	exclude  map[fidPair]bool
+	imply    map[fidPair]bool
+	partial  int // disjunctive forms with cases left out
 
 	ruleValues []*valueNode
 }

@@ -1,5 +1,7 @@
 package grammar
 
+import "slices"
+
 // This file restricts formulas to one JSON type, moves negations down to the
 // atoms, and brings the result into disjunctive form.
 
@@ -80,6 +82,9 @@ func (c *compiler) restrict(f fid, typ typeMask, neg bool) *tree {
 	key := normKey{f, typ, neg}
 	if t, ok := c.norm[key]; ok {
 		if t == nil {
+			if slices.Index(c.open, key) < c.openBase {
+				panic(comesBack{}) // by way of a value that possible looks into
+			}
 			failf(ErrInvalid, "schema", "", "$ref", "a reference leads back to itself without a value in between")
 		}
 		return t
@@ -89,8 +94,10 @@ func (c *compiler) restrict(f fid, typ typeMask, neg bool) *tree {
 	}
 	c.spend(1)
 	c.norm[key] = nil
+	c.open = append(c.open, key)
 	t := c.restrictNode(f, typ, neg)
 	c.norm[key] = t
+	c.open = c.open[:len(c.open)-1]
 	c.expanded--
 	return t
 }
@@ -290,119 +297,16 @@ func (c *compiler) overlap(f, g fid, typ typeMask) bool {
 	case tNumber:
 		return c.nonEmpty(c.numberLang(t))
 	}
-	for _, conj := range c.dnf(t) {
+	list, exact := c.dnf(t)
+	if !exact {
+		return true
+	}
+	for _, conj := range list {
 		if !c.plainlyEmpty(conj, typ) {
 			return true
 		}
 	}
 	return false
-}
-
-// maxConjuncts bounds a disjunctive form.
-const maxConjuncts = 1500
-
-// dnf is the disjunctive form of t: each element is a conjunction of literals
-// in their order.
-func (c *compiler) dnf(t *tree) [][]lit {
-	switch t.kind {
-	case trTrue:
-		return [][]lit{nil}
-	case trFalse:
-		return nil
-	case trLit:
-		return [][]lit{{t.lit}}
-	case trOr:
-		var out [][]lit
-		for _, x := range t.list {
-			out = append(out, c.dnf(x)...)
-			c.checkConjuncts(len(out))
-		}
-		return dedupe(out)
-	}
-	out := [][]lit{nil}
-	for _, x := range t.list {
-		right := c.dnf(x)
-		if len(right) == 0 {
-			return nil
-		}
-		next := make([][]lit, 0, len(out)*len(right))
-		for _, a := range out {
-			for _, b := range right {
-				if conj, ok := c.joinLits(a, b); ok {
-					next = append(next, conj)
-				}
-			}
-			c.checkConjuncts(len(next))
-		}
-		out = dedupe(next)
-	}
-	return out
-}
-
-func (c *compiler) checkConjuncts(n int) {
-	c.spend(n)
-	if n > maxConjuncts {
-		failf(ErrTooLarge, "schema", "", "", "the combination of conditions has too many cases")
-	}
-}
-
-// joinLits is a and b; ok is false when they plainly contradict.
-func (c *compiler) joinLits(a, b []lit) (out []lit, ok bool) {
-	out = a[:len(a):len(a)]
-	c.spend(len(b))
-next:
-	for _, l := range b {
-		for _, m := range a {
-			if m.atom == l.atom {
-				if m.neg != l.neg {
-					return nil, false
-				}
-				continue next
-			}
-			if c.contradict(m, l) {
-				return nil, false
-			}
-		}
-		out = append(out, l)
-	}
-	return out, true
-}
-
-// contradict spots "has property k" against "no property k".
-func (c *compiler) contradict(l, m lit) bool {
-	if l.neg || m.neg {
-		return false
-	}
-	a, b := &c.fs.atoms[l.atom], &c.fs.atoms[m.atom]
-	if a.kind == aAllProps {
-		a, b = b, a
-	}
-	return a.kind == aHasProp && b.kind == aAllProps && b.val == fFalse &&
-		a.keys.kind == ksName && b.keys.kind == ksName && a.keys.name == b.keys.name
-}
-
-// dedupe removes conjunctions that say the same.
-func dedupe(list [][]lit) [][]lit {
-	if len(list) < 2 {
-		return list
-	}
-	seen := map[string]bool{}
-	out := list[:0]
-	for _, conj := range list {
-		b := make([]byte, 0, 5*len(conj))
-		for _, l := range conj {
-			s := byte(0)
-			if l.neg {
-				s = 1
-			}
-			b = append(b, byte(l.atom), byte(l.atom>>8), byte(l.atom>>16), byte(l.atom>>24), s)
-		}
-		if !seen[string(b)] {
-			seen[string(b)] = true
-			out = append(out, conj)
-		}
-	}
-	return out
 }
 
 // literals is the JSON words of type null or boolean that satisfy t.

@@ -61,7 +61,11 @@ func (c *compiler) compileValue(v *valueNode) {
 			alts = append(alts, c.seq(quote, c.stringLang(t, encString), quote))
 		default:
 			var fixed []string
-			for _, conj := range c.dnf(t) {
+			list, exact := c.dnf(t)
+			if !exact {
+				c.leftOut()
+			}
+			for _, conj := range list {
 				texts, ok := c.fixedTexts(conj)
 				switch {
 				case ok:
@@ -182,7 +186,10 @@ func (c *compiler) possible(v *valueNode) bool {
 		return true
 	}
 	v.maybe = 1
-	c.compileValue(v)
+	if !c.lookInto(v) {
+		v.maybe = 0
+		return true
+	}
 	yes := v.scalar != rxEmpty
 	for i := 0; i < len(v.objects) && !yes; i++ {
 		yes = c.possibleObject(v.objects[i])
@@ -195,6 +202,33 @@ func (c *compiler) possible(v *valueNode) bool {
 		v.maybe = 2
 	}
 	return yes
+}
+
+// comesBack is the panic value when a look into a value needs a formula that
+// is still being restricted.
+type comesBack struct{}
+
+// lookInto compiles v before its turn; false when that is not possible yet.
+func (c *compiler) lookInto(v *valueNode) (ok bool) {
+	base, open, expanded := c.openBase, len(c.open), c.expanded
+	c.openBase = open
+	defer func() {
+		c.openBase = base
+		switch f := recover().(type) {
+		case nil:
+		case comesBack:
+			for _, k := range c.open[open:] {
+				delete(c.norm, k)
+			}
+			c.open, c.expanded = c.open[:open], expanded
+			v.state, v.objects, v.arrays = 0, nil, nil
+			ok = false
+		default:
+			panic(f)
+		}
+	}()
+	c.compileValue(v)
+	return true
 }
 
 // plainlyEmpty reports that no array or object satisfies the conjunction; it
