@@ -42,6 +42,7 @@ type program struct {
 	reads  []string // the variables that it reads, sorted
 	counts bool     // has loops that need a step counter
 	orders []Type   // the types by which its functions order the keys of objects
+	texts  []string // the strings that it holds
 }
 
 // parsed is an expression as a tree, with what its identifiers are.
@@ -51,6 +52,7 @@ type parsed struct {
 	at    map[string]file.Location // where each of reads stands first
 	// counts is set if the loops of the expression need a step counter.
 	counts bool
+	texts  []string
 	// orders are the types of what its text functions write, by their places.
 	orders map[int]Type
 }
@@ -113,7 +115,7 @@ func parseExpr(src Expr) (*parsed, error) {
 	if v.err != nil {
 		return nil, v.err
 	}
-	p := &parsed{tree: tree, counts: v.loops > 1 || v.reduces > 0, at: map[string]file.Location{}}
+	p := &parsed{tree: tree, counts: v.loops > 1 || v.reduces > 0, texts: v.texts, at: map[string]file.Location{}}
 	for id := range v.idents {
 		if name := id.Value; !v.locals[name] {
 			at, seen := p.at[name]
@@ -157,6 +159,7 @@ type identVisitor struct {
 	src     Expr
 	idents  map[*ast.IdentifierNode]bool
 	locals  map[string]bool // names of let inside the expression
+	texts   []string
 	loops   int
 	reduces int
 	err     error
@@ -173,6 +176,8 @@ func (v *identVisitor) Visit(node *ast.Node) {
 		v.locals[n.Name] = true
 	case *ast.PredicateNode:
 		v.loops++
+	case *ast.StringNode:
+		v.texts = append(v.texts, n.Value)
 	case *ast.BuiltinNode:
 		if n.Name == "reduce" {
 			v.reduces++
@@ -268,7 +273,7 @@ func compileExpr(src Expr) (*program, error) {
 }
 
 func compileParsed(p *parsed, src Expr) (*program, error) {
-	out := &program{src: src, reads: p.reads, counts: p.counts}
+	out := &program{src: src, reads: p.reads, counts: p.counts, texts: p.texts}
 	if id, ok := p.tree.Node.(*ast.IdentifierNode); ok {
 		out.ident = id.Value
 		return out, nil

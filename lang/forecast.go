@@ -76,6 +76,9 @@ type worth struct {
 	open     bool
 	volatile bool // differs from run to run
 	count    int  // elements of a list, -1 if not known
+	// parts are what the text is made of, if that is known better than its length.
+	parts []fpart
+	elems []worth // of a list
 }
 
 // line is one line of execution: variables, context, and what the cache holds
@@ -336,10 +339,12 @@ func (f *forecaster) gather(out *worth, yield Expr, l *line) {
 	}
 	w := f.value(yield, Type{Kind: TypeAny}, l)
 	if w.known {
-		w.tokens = lengthOf(FormatValue(w.value, Type{}))
+		text := FormatValue(w.value, Type{})
+		w = worth{tokens: f.length(text), parts: []fpart{{text: text, volatile: w.volatile}}, count: -1}
 	}
 	out.tokens += w.tokens
 	out.open = out.open || w.open
+	out.elems = append(out.elems, w)
 }
 
 func item(items []worth, i int) worth {
@@ -411,6 +416,9 @@ func (f *forecaster) fork(n *Node, l *line) {
 		out.count = 1
 	case "quorum":
 		out.count = fk.Join.N
+	}
+	if len(out.elems) > out.count {
+		out.elems = out.elems[:out.count]
 	}
 	l.vars[n.Name] = out
 }

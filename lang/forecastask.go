@@ -165,7 +165,7 @@ func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, sh
 	} else {
 		l.add("assistant", []fpart{part})
 	}
-	l.vars[n.Name] = worth{tokens: made, volatile: true, count: -1}
+	l.vars[n.Name] = worth{tokens: made, volatile: true, count: -1, parts: []fpart{part}}
 }
 
 func (f *forecaster) generate(n *Node, l *line, c Constraint, least, most int) {

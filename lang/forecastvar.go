@@ -1,6 +1,10 @@
 package lang
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/expr-lang/expr/ast"
+)
 
 // expand returns the parts of a text.
 func (f *forecaster) expand(n *Node, t Template, l *line) []fpart {
@@ -36,7 +40,14 @@ func (f *forecaster) expand(n *Node, t Template, l *line) []fpart {
 		if w.open {
 			f.open.texts = true
 		}
-		out = append(out, fpart{hole: f.holes(w.tokens), label: "${" + string(p.ex) + "}", volatile: true})
+		if w.parts != nil {
+			out = append(out, w.parts...)
+		} else {
+			out = append(out, fpart{hole: f.holes(w.tokens), label: "${" + string(p.ex) + "}", volatile: true})
+		}
+	}
+	for i := range out {
+		out[i].at = 0 // its place in this context is not known yet
 	}
 	return out
 }
@@ -74,28 +85,143 @@ func (f *forecaster) value(ex Expr, t Type, l *line) worth {
 	if len(reads) == 1 && string(ex) == reads[0] {
 		return l.vars[reads[0]]
 	}
+	if p, err := parseExpr(ex); err == nil {
+		if w, ok := f.spell(p.tree.Node, l); ok {
+			return w
+		}
+	}
 	switch t.Kind {
 	case TypeBool, TypeInt, TypeFloat:
 		w.tokens, _ = f.unknownOf(t)
 		return w
 	}
-	// A text made of some variables is about as long as they are together; at
-	// the low end only a join has to hold them all.
+	// A text made of some variables is at most about as long as they are
+	// together; at the low end only a join has to hold them all.
 	whole := f.hi || strings.HasPrefix(string(ex), "join(")
 	for _, name := range reads {
 		v := l.vars[name]
-		if v.known {
-			if whole {
-				w.tokens += lengthOf(FormatValue(v.value, Type{}))
-			}
-			continue
-		}
-		if whole {
-			w.tokens += v.tokens + max(0, v.count-1)
+		if v.known && whole {
+			w.tokens += f.length(FormatValue(v.value, Type{}))
+		} else if !v.known && whole {
+			w.tokens += v.tokens
 		}
 		w.open = w.open || v.open
+		if v.count > 1 && f.hi {
+			w.tokens += (v.count - 1) * f.lengthOf(f.texts(ex)) // what stands between the elements
+		}
+	}
+	if f.hi {
+		w.tokens += f.lengthOf(f.texts(ex))
 	}
 	return w
+}
+
+// spell puts a text together of its parts, for expressions that only do that:
+// variables, strings, +, join, and elements of lists.
+func (f *forecaster) spell(n ast.Node, l *line) (worth, bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return worth{parts: []fpart{{text: n.Value}}, count: -1}, true
+	case *ast.IdentifierNode:
+		w, ok := l.vars[n.Value]
+		if w.known {
+			w.parts = []fpart{{text: FormatValue(w.value, Type{}), volatile: w.volatile}}
+			if list, ok := w.value.([]any); ok {
+				for _, v := range list {
+					w.elems = append(w.elems, worth{parts: []fpart{{text: FormatValue(v, Type{}), volatile: w.volatile}}})
+				}
+			}
+		}
+		return w, ok && !w.open
+	case *ast.BinaryNode:
+		a, ok1 := f.spell(n.Left, l)
+		b, ok2 := f.spell(n.Right, l)
+		if n.Operator != "+" || !ok1 || !ok2 || a.parts == nil || b.parts == nil {
+			return worth{}, false
+		}
+		return f.together(a.parts, b.parts), true
+	case *ast.MemberNode:
+		list, ok := f.spell(n.Node, l)
+		if i, isInt := n.Property.(*ast.IntegerNode); ok && isInt && i.Value < len(list.elems) {
+			return list.elems[i.Value], list.elems[i.Value].parts != nil
+		}
+	case *ast.CallNode:
+		if c := textCall(n); c == nil || c.Callee.(*ast.IdentifierNode).Value != "join" {
+			break
+		}
+		list, ok := f.spell(n.Arguments[0], l)
+		if !ok || list.elems == nil && list.count != 0 {
+			break
+		}
+		var sep []fpart
+		if len(n.Arguments) > 1 {
+			w, ok := f.spell(n.Arguments[1], l)
+			if !ok {
+				break
+			}
+			sep = w.parts
+		}
+		var all [][]fpart
+		for i, e := range list.elems {
+			if e.parts == nil {
+				return worth{}, false
+			}
+			if i > 0 {
+				all = append(all, sep)
+			}
+			all = append(all, e.parts)
+		}
+		return f.together(all...), true
+	}
+	return worth{}, false
+}
+
+// together returns the worth of some texts one after the other.
+func (f *forecaster) together(texts ...[]fpart) worth {
+	w := worth{parts: []fpart{}, volatile: true, count: -1}
+	for _, ps := range texts {
+		for _, p := range ps {
+			w.tokens += len(p.hole)
+			if p.text != "" {
+				w.tokens += f.length(p.text)
+			}
+		}
+		w.parts = append(w.parts, ps...)
+	}
+	return w
+}
+
+// length bounds the tokens of a text that stands beside another: at its edges
+// one may be more or less than alone.
+func (f *forecaster) length(s string) int {
+	if s == "" {
+		return 0
+	}
+	ids, err := f.o.Estimator.Tokenize([]Turn{{Text: s}}, false)
+	if err != nil {
+		f.fail(err)
+	}
+	if f.hi {
+		return len(ids) + 1
+	}
+	return max(0, len(ids)-2)
+}
+
+func (f *forecaster) lengthOf(texts []string) int {
+	n := 0
+	for _, s := range texts {
+		n += f.length(s)
+	}
+	return n
+}
+
+// texts returns the strings that an expression holds.
+func (f *forecaster) texts(ex Expr) []string {
+	p, err := f.g.program(ex)
+	if err != nil {
+		return nil
+	}
+	return p.texts
 }
 
 func (f *forecaster) reads(ex Expr) []string {
