@@ -221,6 +221,7 @@ func TestCancelEndsWork(t *testing.T) {
 		break
 	}
 	close(gate)
+	e.Flush()
 	e.Flush() // the loop has been around
 	if st := e.Stats(); st.Running != 0 || st.Held != 0 {
 		t.Errorf("%+v", st)

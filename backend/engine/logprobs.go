@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/cache"
+)
+
+var _ backend.LogprobScorer = (*Engine)(nil)
+
+// reading is the task of a sequence that is only read: nothing is generated.
+// Its log-probabilities come from logits that are the same as those that a
+// generation of the same tokens was drawn from.
+type reading struct {
+	req *backend.LogprobRequest
+	res backend.LogprobResult
+	err error
+	out *output[*backend.LogprobResult]
+}
+
+// Logprobs implements [backend.LogprobScorer].
+func (e *Engine) Logprobs(ctx context.Context, req *backend.LogprobRequest) (*backend.LogprobResult, error) {
+	res, err := e.read(ctx, req)
+	if err != nil {
+		return nil, wrap(req.ID, err)
+	}
+	return res, nil
+}
+
+func (e *Engine) read(ctx context.Context, req *backend.LogprobRequest) (*backend.LogprobResult, error) {
+	n := len(req.Tokens)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctxError(ctx)
+	case n == 0:
+		return nil, fmt.Errorf("%w: no tokens", backend.ErrInvalid)
+	case req.From < 1 || req.From > n:
+		return nil, fmt.Errorf("%w: from is %d, of %d tokens", backend.ErrInvalid, req.From, n)
+	case req.Top < 0 || req.Top > e.tok.Size():
+		return nil, fmt.Errorf("%w: top is %d, the vocabulary has %d", backend.ErrInvalid, req.Top, e.tok.Size())
+	case n > e.context:
+		return nil, &backend.ContextLengthError{Prompt: n, Context: e.context}
+	}
+	for _, t := range req.Tokens {
+		if t < 0 || int(t) >= e.tok.Size() {
+			return nil, fmt.Errorf("%w: token %d, the vocabulary has %d", backend.ErrInvalid, t, e.tok.Size())
+		}
+	}
+	r := &reading{req: req, out: newOutput[*backend.LogprobResult]()}
+	s := &sequence{
+		id:     req.ID,
+		ctx:    ctx,
+		ns:     cache.Namespace{Model: e.cfg.Fingerprint, Salt: req.Salt},
+		task:   r,
+		tokens: slices.Clone(req.Tokens),
+		prompt: n,
+	}
+	if err := e.submit(s); err != nil {
+		return nil, err
+	}
+	res, err := r.out.wait(ctx, nil)
+	if err != nil && ctx.Err() != nil {
+		err = ctxError(ctx)
+	}
+	return res, err
+}
+
+func (r *reading) from(*sequence) int { return r.req.From - 1 }
+
+func (r *reading) wants(_ *sequence, pos int) bool { return pos >= r.req.From-1 }
+
+func (r *reading) logits(e *Engine, s *sequence, pos int, logits []float32) {
+	if next := pos + 1; next < len(s.tokens) {
+		lse := logSumExp(logits)
+		lp := float64(logits[s.tokens[next]]) - lse
+		if lp != lp {
+			e.sched.remove(s)
+			e.finish(s, errNaN)
+			return
+		}
+		r.res.Logprobs = append(r.res.Logprobs, lp)
+		if r.req.Top > 0 {
+			r.res.Top = append(r.res.Top, top(logits[:e.tok.Size()], r.req.Top, lse))
+		}
+		return
+	}
+	e.sched.remove(s)
+	e.finish(s, nil)
+}
+
+func (r *reading) finish(_ *Engine, s *sequence, err error) {
+	if err != nil {
+		r.out.finish(nil, err)
+		return
+	}
+	r.res.Usage = backend.Usage{
+		PromptTokens:   s.prompt,
+		CachedTokens:   s.usage.cached,
+		ComputedTokens: s.usage.computed,
+		Passes:         s.usage.passes,
+		Without:        backend.Cost{ComputedTokens: s.prompt, ForwardPasses: 1},
+	}
+	r.out.finish(&r.res, nil)
+}
+
+// top returns the n likeliest tokens, of those that tie the one with the lower
+// id first.
+func top(logits []float32, n int, lse float64) []backend.TokenLogprob {
+	out := make([]backend.TokenLogprob, 0, n+1)
+	for i, l := range logits {
+		lp := float64(l) - lse
+		if len(out) == n && !(lp > out[n-1].Logprob) {
+			continue
+		}
+		at := len(out)
+		for at > 0 && lp > out[at-1].Logprob {
+			at--
+		}
+		out = slices.Insert(out, at, backend.TokenLogprob{Token: backend.Token(i), Logprob: lp})
+		out = out[:min(len(out), n)]
+	}
+	return out
+}

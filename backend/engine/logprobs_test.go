@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend"
+)
+
+// What is read of a text is what was seen when it was generated, whatever is in
+// the cache.
+func TestLogprobsOfAGeneration(t *testing.T) {
+	e := newFake(t, nil)
+	turns := []backend.Turn{raw(longText(70))}
+	got := mustGenerate(t, e, &backend.Request{Turns: turns, MaxTokens: 12, IgnoreEOS: true, Logprobs: true})
+	prompt, err := e.Tokenize(turns, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Concat(prompt, got.Part.Tokens)
+	for range 2 { // the second time all of it is in the cache
+		r, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: all, From: len(prompt), Top: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(r.Logprobs, got.Logprobs) {
+			t.Errorf("read %v, generated %v", r.Logprobs, got.Logprobs)
+		}
+		for i, top := range r.Top {
+			if len(top) != 3 || top[0].Token != got.Part.Tokens[i] || top[0].Logprob != r.Logprobs[i] {
+				t.Errorf("place %d: greedy drew %d, the likeliest are %v", i, got.Part.Tokens[i], top)
+			}
+			if !(top[0].Logprob >= top[1].Logprob && top[1].Logprob >= top[2].Logprob) {
+				t.Errorf("place %d is out of order: %v", i, top)
+			}
+		}
+	}
+	hand := scoreByHand(e.fake(), all[:1], all[1:])
+	r, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: all, From: 1})
+	if err != nil || len(r.Logprobs) != len(all)-1 || r.Top != nil {
+		t.Fatal(r, err)
+	}
+	for i, lp := range r.Logprobs {
+		if math.Abs(lp-hand[i]) > 1e-4 {
+			t.Errorf("place %d: %v, by hand %v", i+1, lp, hand[i])
+		}
+	}
+}
+
+// A text that is only computed is found by the next who begins with it.
+func TestLogprobsOfNothingFillTheCache(t *testing.T) {
+	e := newFake(t, nil)
+	turns := []backend.Turn{raw(longText(100))}
+	ids, _ := e.Tokenize(turns, true)
+	if _, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: ids, From: len(ids)}); err != nil {
+		t.Fatal(err)
+	}
+	if u := mustGenerate(t, e, &backend.Request{Turns: turns, MaxTokens: 1}).Usage; u.CachedTokens != len(ids)-1 {
+		t.Errorf("%d of %d tokens cached", u.CachedTokens, len(ids))
+	}
+	u := mustGenerate(t, e, &backend.Request{Turns: turns, MaxTokens: 1, Salt: "other"}).Usage
+	if u.CachedTokens != 0 {
+		t.Errorf("%d tokens cached under another salt", u.CachedTokens)
+	}
+}
+
+func TestLogprobsRefuses(t *testing.T) {
+	e := newFake(t, nil)
+	for _, r := range []backend.LogprobRequest{
+		{From: 1}, {Tokens: []backend.Token{1, 2}}, {Tokens: []backend.Token{1, 2}, From: 3},
+		{Tokens: []backend.Token{1, -2}, From: 1}, {Tokens: []backend.Token{1, 1 << 30}, From: 1},
+		{Tokens: []backend.Token{1, 2}, From: 1, Top: -1}, {Tokens: []backend.Token{1, 2}, From: 1, Top: 1 << 30},
+	} {
+		if _, err := e.Logprobs(t.Context(), &r); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	if _, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: make([]backend.Token, 1<<16), From: 1}); !errors.Is(err, backend.ErrContextLength) {
+		t.Error(err)
+	}
+}
