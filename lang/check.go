@@ -40,6 +40,8 @@ func (c *analysis) check() error {
 		return c.errs.err()
 	}
 	c.assignIDs(g.Body, "")
+	g.compiled.nodes = map[string]*Node{}
+	g.Walk(func(n *Node) bool { g.compiled.nodes[n.ID] = n; return true })
 	c.define(g.Body, nil)
 	start := c.inputs()
 	c.limits(g.Body)

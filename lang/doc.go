@@ -68,6 +68,30 @@
 //	  - select: {name: severity, options: [low, high, critical]}
 //	  - return: severity
 //
+// A step is a map of its kind to what it says:
+//
+//	system, user, assistant, tool   a turn: a text, {file: name} or {template: name}
+//	text      text in the open turn of a role, or raw text outside of one
+//	role      role, steps: one turn that several steps write
+//	gen       name, max_tokens, min_tokens, stop, regex or ebnf, and sampling:
+//	          temperature, top_k, top_p, min_p, repetition_penalty,
+//	          frequency_penalty, presence_penalty, seed
+//	select    name, options or from (an expression)
+//	json      name, schema or type, max_tokens, and sampling
+//	fork      name, each (texts) or over (an expression), as, steps, yield, join;
+//	          or arms, each with name, steps, yield
+//	call      name, func, args (expressions), result (a type), unsafe
+//	when      if, then, else
+//	repeat    name, max, until, index, steps
+//	foreach   name, over, as, steps, yield
+//	let       name, value, type
+//	return    an expression
+//
+// The join of a fork is all (one failure fails it), collect (failed branches are
+// null in the list), first, or {quorum: 2}. Types are written string, int, float,
+// bool, any, []T and {name: T, other?: T}. A file's text is taken as it is, a
+// template's has expressions.
+//
 // # Before a run
 //
 // [Explain] predicts what a run computes, reuses and generates, and finds layouts

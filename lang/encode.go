@@ -37,6 +37,7 @@ func (g *Graph) UnmarshalJSON(data []byte) error {
 	g.Name, g.Doc, g.Inputs, g.Body, g.Output = d.Name, d.Doc, d.Inputs, d.Body, d.Output
 	g.compiled.exprs.Clear()
 	g.compiled.templates.Clear()
+	g.compiled.nodes = d.compiled.nodes
 	return nil
 }
 

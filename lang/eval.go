@@ -8,8 +8,9 @@ import (
 // compiled holds the expressions and templates of a graph in the form that
 // runs. It only grows, and is safe for concurrent use.
 type compiled struct {
-	exprs     sync.Map // Expr -> *program
-	templates sync.Map // Template -> *text
+	exprs     sync.Map         // Expr -> *program
+	templates sync.Map         // Template -> *text
+	nodes     map[string]*Node // by ID; set when the graph is checked
 }
 
 // Eval returns the value of e over vars. It is pure and safe for concurrent

@@ -17,6 +17,9 @@ func walkBody(body []*Node, f func(*Node) bool) {
 
 // Node returns the node with the ID, or nil.
 func (g *Graph) Node(id string) *Node {
+	if g.compiled.nodes != nil {
+		return g.compiled.nodes[id]
+	}
 	var found *Node
 	g.Walk(func(n *Node) bool {
 		if n.ID == id {
