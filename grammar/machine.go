@@ -60,6 +60,7 @@ type machine struct {
 	begin    *place
 	masks    maskStore
 	inners   map[nodeID]*inner
+	reaches  map[nodeID]int
 	build    builder
 }
 
@@ -486,13 +487,8 @@ func (m *machine) foldBounds(id nodeID) nodeID {
 			return m.cat(a, nd.b)
 		}
 	case kAnd:
-		for i, x := range nd.list {
-			b := m.nodes[x]
-			if b.kind != kRep || b.whole == 0 || b.a != m.anyChar[b.whole-1] || b.m > 0 || b.n < 0 {
-				continue
-			}
-			rest := m.and(slices.Delete(slices.Clone(nd.list), i, i+1)...)
-			if n := m.pool.reach(rest, 400); n >= 0 && int(b.n) > n+m.span {
+		if rest, bound, ok := m.splitBound(id); ok {
+			if n := m.reachOf(rest); n >= 0 && int(bound) > n+m.span {
 				return rest
 			}
 		}
@@ -500,53 +496,79 @@ func (m *machine) foldBounds(id nodeID) nodeID {
 	return id
 }
 
-// reach is a number of bytes in which every state that follows id within its
-// automaton can end, -1 when that is not found within the given states.
-func (p *pool) reach(id nodeID, states int) int {
-	order := []nodeID{id}
-	index := map[nodeID]int{id: 0}
-	var back [][]int
-	back = append(back, nil)
-	for i := 0; i < len(order); i++ {
-		cls := p.tableOf(order[i]).cls
-		for _, b := range cls.rep {
-			n := p.step(order[i], b)
-			if n == rxEmpty {
-				continue
+// splitBound divides an intersection into "at most bound characters" and the
+// rest.
+func (m *machine) splitBound(id nodeID) (rest nodeID, bound int32, ok bool) {
+	nd := &m.nodes[id]
+	if nd.kind != kAnd {
+		return 0, 0, false
+	}
+	for i, x := range nd.list {
+		b := &m.nodes[x]
+		if b.kind == kRep && b.whole != 0 && b.a == m.anyChar[b.whole-1] && b.m == 0 && b.n >= 0 {
+			if len(nd.list) == 2 {
+				return nd.list[1-i], b.n, true
 			}
-			j, ok := index[n]
-			if !ok {
-				if len(order) >= states {
-					return -1
-				}
-				j = len(order)
-				index[n] = j
-				order = append(order, n)
-				back = append(back, nil)
-			}
-			back[j] = append(back[j], i)
+			n := b.n
+			return m.and(slices.Delete(slices.Clone(nd.list), i, i+1)...), n, true
 		}
 	}
-	dist := make([]int, len(order))
-	var queue []int
-	for i, n := range order {
-		dist[i] = -1
-		if p.nullable(n) {
-			dist[i] = 0
-			queue = append(queue, i)
-		}
+	return 0, 0, false
+}
+
+// reachOf bounds the characters in which every text that id allows to begin
+// can be ended, -1 where the structure of id does not tell.
+func (m *machine) reachOf(id nodeID) int {
+	if n, ok := m.reaches[id]; ok {
+		return n
 	}
-	far := 0
-	for len(queue) > 0 {
-		i := queue[0]
-		queue = queue[1:]
-		far = max(far, dist[i])
-		for _, j := range back[i] {
-			if dist[j] < 0 {
-				dist[j] = dist[i] + 1
-				queue = append(queue, j)
+	n := m.computeReach(id)
+	if len(m.reaches) > 10_000 {
+		clear(m.reaches)
+	}
+	m.reaches[id] = n
+	return n
+}
+
+func (m *machine) computeReach(id nodeID) int {
+	nd := &m.nodes[id]
+	switch nd.kind {
+	case kEps:
+		return 0
+	case kLeaf:
+		if nd.whole != 0 {
+			return 0 // the rest of one character
+		}
+		for _, e := range m.leaves[nd.a].edges {
+			if m.reachOf(m.leafNode(e.to)) != 0 {
+				return -1
 			}
 		}
+		return 0
+	case kCat:
+		a, b := m.reachOf(nd.a), m.reachOf(nd.b)
+		if a < 0 || b < 0 {
+			return -1
+		}
+		nd = &m.nodes[id]
+		return max(a+int(m.nodes[nd.b].lo), b)
+	case kAlt:
+		out := 0
+		for _, x := range nd.list {
+			n := m.reachOf(x)
+			if n < 0 {
+				return -1
+			}
+			out = max(out, n)
+		}
+		return out
+	case kRep:
+		a := m.reachOf(nd.a)
+		if a < 0 {
+			return -1
+		}
+		nd = &m.nodes[id]
+		return a + max(int(nd.m)-1, 0)*int(m.nodes[nd.a].lo)
 	}
-	return far
+	return -1
 }

@@ -24,6 +24,7 @@ type maskStore struct {
 	inner   []uint64
 	sp      []*place
 	sn, sr  []nodeID
+	slack   int // see reference
 }
 
 func (m *machine) initMasks() {
@@ -274,6 +275,13 @@ func (m *machine) reference(id nodeID) nodeID {
 	if id < m.base {
 		return id
 	}
+	if nd := m.nodes[id]; nd.kind == kCat {
+		if rest, _, ok := m.splitBound(nd.a); ok {
+			if m.masks.slack = m.reachOf(rest); m.masks.slack >= 0 {
+				return m.cat(rest, nd.b)
+			}
+		}
+	}
 	r := m.unbounded(id)
 	for _, e := range []encoder{encString, encKey} {
 		if free := m.freeText[e]; r == id && m.resembles(id, free) {
@@ -337,7 +345,12 @@ func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 		return true
 	}
 	x, y := &m.nodes[a], &m.nodes[b]
-	if x.flags&fImpure != 0 || y.flags&fImpure != 0 {
+	if x.kind == kAnd {
+		// "At most n characters of r" against r, where r can always end in time.
+		rest, bound, ok := m.splitBound(a)
+		return ok && rest == b && int(bound) > int(chars)+m.masks.slack
+	}
+	if y.flags&fImpure != 0 && (x.kind != kCat || y.kind != kCat) {
 		return false
 	}
 	switch {
@@ -358,7 +371,7 @@ func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 		}
 		return true
 	case x.kind == kCat && y.kind == kCat:
-		if x.b == y.b {
+		if x.b == y.b && (x.flags|y.flags)&fImpure == 0 {
 			// The least count does not matter where the rest cannot begin.
 			free := sig&m.firstSig(x.b) == 0
 			if hx, hy := &m.nodes[x.a], &m.nodes[y.a]; free && hx.kind == kRep && hy.kind == kRep {

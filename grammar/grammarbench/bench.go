@@ -49,6 +49,7 @@ type Report struct {
 	ForcedShare  float64            `json:"forced_share"`
 	ForcedBytes  float64            `json:"forced_bytes_share"`
 	ForcedBySet  map[string]float64 `json:"forced_share_by_set"`
+	ForcedTools  float64            `json:"forced_share_tools"` // of the sets of tool calls: BFCL, Glaive, JME, MCP
 	NonCanonical int                `json:"non_canonical"`
 	Texts        int                `json:"texts"`
 
@@ -123,9 +124,15 @@ func Run(ctx context.Context, jsonl io.Reader, tok *Tokenizer) (*Report, error) 
 		rep.ForcedShare = float64(r.forced) / float64(r.total)
 		rep.ForcedBytes = float64(r.forcedBytes) / float64(r.bytes)
 	}
+	var tools [2]int
 	for s, n := range r.sets {
+		if strings.HasPrefix(s, "BFCL") || strings.HasPrefix(s, "Glaive") || strings.HasPrefix(s, "JME") || strings.HasPrefix(s, "MCP") {
+			tools[0] += n[0]
+			tools[1] += n[1]
+		}
 		rep.ForcedBySet[s] = float64(n[0]) / float64(max(n[1], 1))
 	}
+	rep.ForcedTools = float64(tools[0]) / float64(max(tools[1], 1))
 	slices.SortFunc(r.slow, func(a, b slow) int { return int(b.us - a.us) })
 	for _, s := range r.slow[:min(25, len(r.slow))] {
 		rep.Slow = append(rep.Slow, fmt.Sprintf("%.0f us %s", s.us, s.what))
