@@ -2,11 +2,12 @@ package compute
 
 import "math"
 
-// A Paged locates the keys and values of one kv head of one layer: those of
-// page i start at element i*Stride, keys as [Dim][16], values at Values as
-// [16][Dim].
+// A Paged locates the keys and values of one kv head of one layer, in bfloat16:
+// those of page i start at element i*Stride, keys at Keys as [Dim/2][16][2],
+// values at Values as [8][Dim][2]. The inner pairs, of dimensions and of
+// positions, are what the processor's dot product takes at once.
 type Paged struct {
-	Half   []uint16
+	Data   []uint16
 	Keys   int // offset of the head's keys in a page
 	Values int // offset of the head's values in a page
 	Stride int // elements from page to page
@@ -27,22 +28,25 @@ const queryTile = 16
 // is the scratch space of one thread.
 type Queries struct {
 	n, dim int
-	q      []float32 // [tile][dim][t]
+	q      []float32 // [tile][dim][t], rounded to bfloat16
+	pairs  []uint32  // [tile][dim/2][t], the same as pairs
 	lo, hi []int     // positions that a query sees: lo <= p < hi
 	slot   []int     // where the query's partial result of span 0 would go
 	step   int       // from the slot of a span to that of the next
 	s      []float32 // scores of a tile, [queryTile][Span]
+	p      []uint16  // their weights in bfloat16, [queryTile][Span]
 	o      []float32 // results of a tile, [queryTile][dim]
 	sa     scoreArgs
 	ma     mixArgs
 }
 
-// NewQueries returns room for n queries of width dim.
+// NewQueries returns room for n queries of width dim, which is even.
 func NewQueries(n, dim int) *Queries {
 	return &Queries{
-		q:  make([]float32, n*dim),
+		q: make([]float32, n*dim), pairs: make([]uint32, n*dim/2),
 		lo: make([]int, n), hi: make([]int, n), slot: make([]int, n),
 		s: make([]float32, queryTile*Span),
+		p: make([]uint16, queryTile*Span),
 		o: make([]float32, queryTile*dim),
 	}
 }
@@ -52,13 +56,21 @@ func NewQueries(n, dim int) *Queries {
 func (q *Queries) Reset(n, dim, step int) { q.n, q.dim, q.step = n, dim, step }
 
 // Set stores query i, which sees the positions lo up to hi. The scale of the
-// scores is part of v.
+// scores is part of v, and so is a factor of log2(e): weights are powers of 2.
 func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
 	first := i &^ (queryTile - 1)
 	t := min(queryTile, q.n-first)
-	out := q.q[first*q.dim+i-first:]
-	for d, x := range v[:q.dim] {
-		out[d*t] = x
+	v = v[:q.dim]
+	if wantsPairs() {
+		out := q.pairs[first*q.dim/2+i-first:]
+		for d := 0; d+1 < len(v); d += 2 {
+			out[d/2*t] = uint32(brain(v[d])) | uint32(brain(v[d+1]))<<16
+		}
+	} else {
+		out := q.q[first*q.dim+i-first:]
+		for d, x := range v {
+			out[d*t] = roundBrain(x)
+		}
 	}
 	q.lo[i], q.hi[i], q.slot[i] = lo, hi, slot
 }
@@ -89,8 +101,8 @@ func (q *Queries) Attend(p *Partials, kv *Paged, span int, pages []int32) {
 func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages []int32, first, t int) {
 	n := len(pages) * pagePositions
 	q.sa = scoreArgs{
-		q: &q.q[first*q.dim], k: &kv.Half[kv.Keys], pages: &pages[0], np: len(pages),
-		stride: kv.Stride, dim: q.dim, s: &q.s[0],
+		q: &q.q[first*q.dim], k: &kv.Data[kv.Keys], pages: &pages[0], np: len(pages),
+		stride: kv.Stride, dim: q.dim, s: &q.s[0], pairs: &q.pairs[first*q.dim/2],
 	}
 	scores(&q.sa, t)
 	for i := range t {
@@ -98,6 +110,7 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages []int32, fi
 		lo, hi := max(0, q.lo[first+i]-base), min(n, q.hi[first+i]-base)
 		if lo >= hi {
 			clear(s)
+			clear(q.p[i*Span:][:n])
 			continue
 		}
 		for j := range s[:lo] {
@@ -107,11 +120,11 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages []int32, fi
 			s[j] = float32(math.Inf(-1))
 		}
 		slot := q.slot[first+i] + span*q.step
-		p.Max[slot], p.Sum[slot] = softmax(s)
+		p.Max[slot], p.Sum[slot] = softmax(s, q.p[i*Span:][:n])
 	}
 	q.ma = mixArgs{
-		p: &q.s[0], v: &kv.Half[kv.Values], pages: &pages[0], np: len(pages),
-		stride: kv.Stride, dim: q.dim, o: &q.o[0],
+		p: &q.s[0], v: &kv.Data[kv.Values], pages: &pages[0], np: len(pages),
+		stride: kv.Stride, dim: q.dim, o: &q.o[0], pairs: &q.p[0],
 	}
 	mix(&q.ma, t)
 	for i := range t {
@@ -131,7 +144,7 @@ func Merge(dst []float32, maxs, sums []float32, stride int, outs []float32, outS
 	for s := 1; s < spans; s++ {
 		ms, ls, o := maxs[s*stride], sums[s*stride], outs[s*outStride:][:len(dst)]
 		top := max(m, ms)
-		a, b := exp32(m-top), exp32(ms-top)
+		a, b := exp2f(m-top), exp2f(ms-top)
 		blend(dst, o, a, b)
 		l = float32(l*a) + float32(ls*b)
 		m = top
@@ -142,11 +155,18 @@ func Merge(dst []float32, maxs, sums []float32, stride int, outs []float32, outS
 	}
 }
 
-// StoreKV rounds the key and value of one kv head to half floats and stores
-// them at position pos of a page: keys as [dim][16], then values as [16][dim].
+// StoreKV rounds the key and value of one kv head to bfloat16 and stores them at
+// position pos of a page, keys first, in the layout of Paged.
 func StoreKV(page []uint16, key, value []float32, pos int) {
-	for d, v := range key {
-		page[d*pagePositions+pos] = floatToHalf(v)
+	n := len(key)
+	k, v := page[:n*pagePositions], page[n*pagePositions:][:n*pagePositions]
+	k = k[2*pos:]
+	for d := 0; d+1 < n; d += 2 {
+		k[d*pagePositions] = brain(key[d])
+		k[d*pagePositions+1] = brain(key[d+1])
 	}
-	ToHalf(page[(pagePositions+pos)*len(value):][:len(value)], value)
+	v = v[pos/2*2*n+pos%2:]
+	for c, x := range value {
+		v[2*c] = brain(x)
+	}
 }

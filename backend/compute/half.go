@@ -30,5 +30,22 @@ func floatToHalf(f float32) uint16 {
 	return sign | uint16((b-0x38000000)>>13)
 }
 
-// ToHalf rounds src into dst, which has the same length.
-func ToHalf(dst []uint16, src []float32) { toHalf(dst[:len(src)], src) }
+// roundBrain rounds to the nearest bfloat16, ties to even, and returns it as the
+// upper half of a float32. Subnormal numbers become zero, because the processor's
+// dot product takes them for that.
+func roundBrain(f float32) float32 {
+	b := math.Float32bits(f)
+	if b&0x7f800000 == 0 {
+		return 0
+	}
+	b += 0x7fff + b>>16&1
+	return math.Float32frombits(b & 0xffff0000)
+}
+
+// brain returns the bfloat16 number that f rounds to.
+func brain(f float32) uint16 { return uint16(math.Float32bits(roundBrain(f)) >> 16) }
+
+// brainPair splits two bfloat16 numbers that lie side by side.
+func brainPair(p []uint16) (even, odd float32) {
+	return math.Float32frombits(uint32(p[0]) << 16), math.Float32frombits(uint32(p[1]) << 16)
+}

@@ -21,23 +21,28 @@ type gemmArgs struct {
 }
 
 // scoreArgs are the operands of one tile of queries against a run of pages.
+// Queries are given in one of two forms: float32 values that bfloat16 can hold,
+// or pairs of bfloat16.
 type scoreArgs struct {
 	q      *float32 // [dim][t]
-	k      *uint16  // keys of page 0: [dim][16]
+	k      *uint16  // keys of page 0: [dim/2][16][2]
 	pages  *int32
 	np     int
-	stride int // half floats from page to page
+	stride int // elements from page to page
 	dim    int
 	s      *float32 // [t][Span]
+	pairs  *uint32  // [dim/2][t]
 }
 
 // mixArgs are the operands of one tile of weights against a run of pages.
+// Weights are given in one of two forms, as queries are.
 type mixArgs struct {
 	p      *float32 // [t][Span]
-	v      *uint16  // values of page 0: [16][dim]
+	v      *uint16  // values of page 0: [8][dim][2]
 	pages  *int32
 	np     int
-	stride int // half floats from page to page
+	stride int // elements from page to page
 	dim    int
 	o      *float32 // [t][dim]
+	pairs  *uint16  // [t][Span]
 }

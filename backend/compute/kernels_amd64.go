@@ -16,6 +16,7 @@ const (
 	tierGo tier = iota
 	tierAVX2
 	tierAVX512
+	tierBF16 // AVX-512 with the bfloat16 dot product
 )
 
 // best is the highest tier of this processor, and use the one in use, which
@@ -31,17 +32,23 @@ func detect() tier {
 		return tierGo
 	}
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI {
+		if x.HasAVX512BF16 {
+			return tierBF16
+		}
 		return tierAVX512
 	}
 	return tierAVX2
 }
 
-// Tier names the kernels in use: "avx512", "avx2" or "go".
-func Tier() string { return [...]string{"go", "avx2", "avx512"}[use] }
+// Tier names the kernels in use: "avx512bf16", "avx512", "avx2" or "go".
+func Tier() string { return [...]string{"go", "avx2", "avx512", "avx512bf16"}[use] }
+
+// wantsPairs tells whether the attention kernels take pairs of bfloat16.
+func wantsPairs() bool { return use == tierBF16 }
 
 func gemm(kind Kind, a *gemmArgs, t int) {
 	switch use {
-	case tierAVX512:
+	case tierAVX512, tierBF16:
 		p := (*byte)(unsafe.Pointer(a))
 		switch kind {
 		case Float32:
@@ -129,6 +136,8 @@ func quantise(a *Acts, first, t, at int, x []float32) {
 
 func scores(a *scoreArgs, t int) {
 	switch use {
+	case tierBF16:
+		scoresBF16((*byte)(unsafe.Pointer(a)), t)
 	case tierAVX512:
 		scoresAVX512((*byte)(unsafe.Pointer(a)), t, t)
 	case tierAVX2:
@@ -146,6 +155,9 @@ func scores(a *scoreArgs, t int) {
 
 func mix(a *mixArgs, t int) {
 	if use == tierGo || a.dim%16 != 0 {
+		if use == tierBF16 {
+			expandPairs(a, t)
+		}
 		mixGo(a, t)
 		return
 	}
@@ -153,7 +165,7 @@ func mix(a *mixArgs, t int) {
 	queries, widest := 16, 1
 	switch {
 	case use == tierAVX2:
-		queries = 2
+		queries = 4
 	case t <= 4:
 		queries, widest = 4, 4
 	}
@@ -164,19 +176,34 @@ func mix(a *mixArgs, t int) {
 			if w*16 > a.dim-c {
 				w = 1
 			}
-			part.v, part.o, part.p = skip(a.v, c), skip(a.o, i*a.dim+c), skip(a.p, i*Span)
-			if use == tierAVX512 {
-				mixAVX512((*byte)(unsafe.Pointer(&part)), min(queries, t-i), w)
-			} else {
-				mixAVX2((*byte)(unsafe.Pointer(&part)), min(queries, t-i), w)
+			part.v, part.o = skip(a.v, 2*c), skip(a.o, i*a.dim+c)
+			part.p, part.pairs = skip(a.p, i*Span), skip(a.pairs, i*Span)
+			p, n := (*byte)(unsafe.Pointer(&part)), min(queries, t-i)
+			switch use {
+			case tierBF16:
+				mixBF16(p, n, w)
+			case tierAVX512:
+				mixAVX512(p, n, w)
+			default:
+				mixAVX2(p, n, w)
 			}
 			c += 16 * w
 		}
 	}
 }
 
-func softmax(s []float32) (m, sum float32) {
+// expandPairs gives mixGo the weights in the form that it reads.
+func expandPairs(a *mixArgs, t int) {
+	p, pairs := at(a.p, t*Span), at(a.pairs, t*Span)
+	for i, v := range pairs {
+		p[i], _ = brainPair([]uint16{v, 0})
+	}
+}
+
+func softmax(s []float32, pairs []uint16) (m, sum float32) {
 	switch use {
+	case tierBF16:
+		return softmaxBF16(&s[0], len(s), &pairs[0])
 	case tierAVX512:
 		return softmaxAVX512(&s[0], len(s))
 	case tierAVX2:
@@ -194,13 +221,13 @@ func norm(dst, x, w []float32, eps float32) {
 		return
 	}
 	var sum float32
-	if use == tierAVX512 {
+	if use >= tierAVX512 {
 		sum = sumSquaresAVX512(&x[0], len(x))
 	} else {
 		sum = sumSquaresAVX2(&x[0], len(x))
 	}
 	scale := 1 / float32(math.Sqrt(float64(sum/float32(len(x))+eps)))
-	if use == tierAVX512 {
+	if use >= tierAVX512 {
 		scaleMulAVX512(&dst[0], &x[0], &w[0], len(x), scale)
 	} else {
 		scaleMulAVX2(&dst[0], &x[0], &w[0], len(x), scale)
@@ -215,7 +242,7 @@ func gateUp(dst, gate, up []float32, gelu bool) {
 	switch {
 	case !vectored(len(dst)):
 		gateGo(dst, gate, up, gelu)
-	case use == tierAVX512:
+	case use >= tierAVX512:
 		gateAVX512(&dst[0], &gate[0], &up[0], len(dst), g)
 	default:
 		gateAVX2(&dst[0], &gate[0], &up[0], len(dst), g)
@@ -226,7 +253,7 @@ func add(dst, x []float32) {
 	switch {
 	case !vectored(len(dst)):
 		addGo(dst, x)
-	case use == tierAVX512:
+	case use >= tierAVX512:
 		addAVX512(&dst[0], &x[0], len(dst))
 	default:
 		addAVX2(&dst[0], &x[0], len(dst))
@@ -237,23 +264,10 @@ func blend(dst, x []float32, a, b float32) {
 	switch {
 	case !vectored(len(dst)):
 		blendGo(dst, x, a, b)
-	case use == tierAVX512:
+	case use >= tierAVX512:
 		blendAVX512(&dst[0], &x[0], len(dst), a, b)
 	default:
 		blendAVX2(&dst[0], &x[0], len(dst), a, b)
-	}
-}
-
-// toHalf rounds src to half floats.
-func toHalf(dst []uint16, src []float32) {
-	n := 0
-	if use != tierGo {
-		if n = len(src) &^ 7; n > 0 {
-			toHalfAVX2(&dst[0], &src[0], n)
-		}
-	}
-	for i, v := range src[n:] {
-		dst[n+i] = floatToHalf(v)
 	}
 }
 
@@ -261,14 +275,14 @@ func toHalf(dst []uint16, src []float32) {
 var dotPeakMACs, floatPeakMACs = peakMACs()
 
 func peakMACs() (dot, float int) {
-	if best == tierAVX512 {
+	if best >= tierAVX512 {
 		return 16 * 64, 16 * 16
 	}
 	return goPeakMACs, goPeakMACs
 }
 
 func readPeak(b []byte) {
-	if best == tierAVX512 {
+	if best >= tierAVX512 {
 		readAVX512(&b[0], len(b))
 	} else {
 		readPeakGo(b)
@@ -276,7 +290,7 @@ func readPeak(b []byte) {
 }
 
 func dotPeak(n int) {
-	if best == tierAVX512 {
+	if best >= tierAVX512 {
 		dotPeakAVX512(n)
 	} else {
 		dotPeakGo(n)
@@ -284,7 +298,7 @@ func dotPeak(n int) {
 }
 
 func floatPeak(n int) {
-	if best == tierAVX512 {
+	if best >= tierAVX512 {
 		floatPeakAVX512(n)
 	} else {
 		floatPeakGo(n)

@@ -86,10 +86,11 @@ func blendAVX2(dst *float32, x *float32, n int, a float32, b float32)
 //go:noescape
 func quantiseAVX2(a *byte)
 
-// toHalfAVX2 is ToHalf for a positive multiple of 8 values.
+// softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves
+// the weights in pairs.
 //
 //go:noescape
-func toHalfAVX2(dst *uint16, src *float32, n int)
+func softmaxBF16(s *float32, n int, pairs *uint16) (m float32, sum float32)
 
 // scoresAVX2 is scoresGo for t queries of a tile that has step; a points to
 // scoreArgs. AVX-512 takes up to 16, AVX2 up to 4 queries.
@@ -168,6 +169,17 @@ func gemmInt4MinAVX512(a *byte, t int)
 //
 //go:noescape
 func gemmInt4MinAVX2(a *byte, t int, step int)
+
+// scoresBF16 is scoresGo for t <= 16 queries; a points to scoreArgs.
+//
+//go:noescape
+func scoresBF16(a *byte, t int)
+
+// mixBF16 is mixGo for t queries and 16*w columns; a points to mixArgs.
+// Only the shapes that the generator lists are there.
+//
+//go:noescape
+func mixBF16(a *byte, t int, w int)
 
 // readAVX512 reads n bytes, a positive multiple of 1024.
 //

@@ -184,17 +184,21 @@ func gemmInt4MinGo(a *gemmArgs, t int) {
 }
 
 // scoresGo computes s[i][p], the sum over d of q[d][i]*key[p][d], for the
-// positions p of np pages and i < t queries.
+// positions p of np pages and i < t queries. Of each pair of dimensions the odd
+// one is added first. Products of bfloat16 numbers are exact in float32, so that
+// fused or not makes no difference.
 func scoresGo(a *scoreArgs, t int) {
 	q, pages := at(a.q, a.dim*t), at(a.pages, a.np)
 	for j, page := range pages {
 		key := at((*uint16)(unsafe.Add(unsafe.Pointer(a.k), 2*int(page)*a.stride)), a.dim*pagePositions)
 		for i := range t {
 			var acc [pagePositions]float32
-			for d := range a.dim {
-				v := q[d*t+i]
-				for p, kv := range key[d*pagePositions:][:pagePositions] {
-					acc[p] = fma32(v, halfToFloat(kv), acc[p])
+			for d := 0; d < a.dim; d += 2 {
+				even, odd := q[d*t+i], q[(d+1)*t+i]
+				row := key[d*pagePositions:][:2*pagePositions]
+				for p := range acc {
+					e, o := brainPair(row[2*p : 2*p+2])
+					acc[p] = float32(acc[p]+float32(odd*o)) + float32(even*e)
 				}
 			}
 			copy(at(a.s, i*Span+(j+1)*pagePositions)[i*Span+j*pagePositions:], acc[:])
@@ -202,7 +206,8 @@ func scoresGo(a *scoreArgs, t int) {
 	}
 }
 
-// mixGo computes o[i][c], the sum over positions p of p[i][p]*value[p][c].
+// mixGo computes o[i][c], the sum over positions p of p[i][p]*value[p][c], of
+// each pair of positions the odd one first.
 func mixGo(a *mixArgs, t int) {
 	pages := at(a.pages, a.np)
 	for i := range t {
@@ -211,10 +216,12 @@ func mixGo(a *mixArgs, t int) {
 		clear(o)
 		for j, page := range pages {
 			value := at((*uint16)(unsafe.Add(unsafe.Pointer(a.v), 2*int(page)*a.stride)), a.dim*pagePositions)
-			for s := range pagePositions {
-				w := p[j*pagePositions+s]
-				for c, v := range value[s*a.dim:][:a.dim] {
-					o[c] = fma32(w, halfToFloat(v), o[c])
+			for s := 0; s < pagePositions; s += 2 {
+				even, odd := p[j*pagePositions+s], p[j*pagePositions+s+1]
+				row := value[s*a.dim:][:2*a.dim]
+				for c := range o {
+					e, d := brainPair(row[2*c : 2*c+2])
+					o[c] = float32(o[c]+float32(odd*d)) + float32(even*e)
 				}
 			}
 		}
@@ -234,8 +241,8 @@ func sumLanes(s *[lanes]float32) float32 {
 	return s[0]
 }
 
-// softmaxGo replaces the scores s, a multiple of 16, by exp(s-max) and returns
-// the maximum and the sum.
+// softmaxGo replaces the scores s, a multiple of 16, by 2^(s-max), rounded to
+// bfloat16, and returns the maximum and the sum before rounding.
 func softmaxGo(s []float32) (m, sum float32) {
 	m = s[0]
 	for _, v := range s {
@@ -243,8 +250,8 @@ func softmaxGo(s []float32) (m, sum float32) {
 	}
 	var acc [lanes]float32
 	for i, v := range s {
-		e := exp32(v - m)
-		s[i] = e
+		e := exp2f(v - m)
+		s[i] = roundBrain(e)
 		acc[i%lanes] += e
 	}
 	return m, sumLanes(&acc)
@@ -323,4 +330,20 @@ func exp32(x float32) float32 {
 	p = float32(p*r) + 5.0000001201e-1
 	p = float32(p*float32(r*r)) + r
 	return float32(p+1) * math.Float32frombits(e)
+}
+
+// exp2f is 2^x for x <= 0 with a relative error below 3e-6; below -125 it is 0.
+// The polynomial was fitted to the relative error over [-1/2, 1/2].
+func exp2f(x float32) float32 {
+	if !(x >= -125) {
+		return 0
+	}
+	const magic = 3 << 22
+	n := x + magic
+	r := x - (n - magic)
+	p := fma32(0.00958285, r, 0.05590642)
+	p = fma32(p, r, 0.24024099)
+	p = fma32(p, r, 0.69312419)
+	p = fma32(p, r, 1)
+	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(n)<<23)
 }

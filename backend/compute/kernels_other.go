@@ -5,21 +5,16 @@ package compute
 // Tier names the kernels in use: "avx512", "avx2" or "go".
 func Tier() string { return "go" }
 
-func gemm(kind Kind, a *gemmArgs, t int)              { gemmGo(kind, a, t) }
-func quantise(a *Acts, first, t, at int, x []float32) { quantiseGo(a, first, t, at, x) }
-func scores(a *scoreArgs, t int)                      { scoresGo(a, t) }
-func mix(a *mixArgs, t int)                           { mixGo(a, t) }
-func softmax(s []float32) (m, sum float32)            { return softmaxGo(s) }
-func norm(dst, x, w []float32, eps float32)           { normGo(dst, x, w, eps) }
-func gateUp(dst, gate, up []float32, gelu bool)       { gateGo(dst, gate, up, gelu) }
-func add(dst, x []float32)                            { addGo(dst, x) }
-func blend(dst, x []float32, a, b float32)            { blendGo(dst, x, a, b) }
-
-func toHalf(dst []uint16, src []float32) {
-	for i, v := range src {
-		dst[i] = floatToHalf(v)
-	}
-}
+func gemm(kind Kind, a *gemmArgs, t int)               { gemmGo(kind, a, t) }
+func quantise(a *Acts, first, t, at int, x []float32)  { quantiseGo(a, first, t, at, x) }
+func scores(a *scoreArgs, t int)                       { scoresGo(a, t) }
+func mix(a *mixArgs, t int)                            { mixGo(a, t) }
+func softmax(s []float32, _ []uint16) (m, sum float32) { return softmaxGo(s) }
+func wantsPairs() bool                                 { return false }
+func norm(dst, x, w []float32, eps float32)            { normGo(dst, x, w, eps) }
+func gateUp(dst, gate, up []float32, gelu bool)        { gateGo(dst, gate, up, gelu) }
+func add(dst, x []float32)                             { addGo(dst, x) }
+func blend(dst, x []float32, a, b float32)             { blendGo(dst, x, a, b) }
 
 const dotPeakMACs, floatPeakMACs = goPeakMACs, goPeakMACs
 

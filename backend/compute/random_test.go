@@ -55,8 +55,10 @@ func randActs(r *rand.Rand, n, cols int) *Acts {
 
 // randPaged returns two spans of keys and values on shuffled pages.
 func randPaged(r *rand.Rand, dim, pages int) (*Paged, []int32) {
-	kv := &Paged{Half: make([]uint16, pages*dim*64), Keys: dim * 32, Values: dim * 48, Stride: dim * 64, Dim: dim}
-	ToHalf(kv.Half, randFloats(r, len(kv.Half), 1))
+	kv := &Paged{Data: make([]uint16, pages*dim*64), Keys: dim * 32, Values: dim * 48, Stride: dim * 64, Dim: dim}
+	for i, v := range randFloats(r, len(kv.Data), 1) {
+		kv.Data[i] = brain(v)
+	}
 	var table []int32
 	for _, p := range r.Perm(pages)[:2*Span/pagePositions] {
 		table = append(table, int32(p))

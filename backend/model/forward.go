@@ -381,13 +381,14 @@ func (w *workspace) doKeys(_, i int) {
 	}
 }
 
-// attentionScale returns the factor of the scores.
+// attentionScale returns the factor of the queries: that of the scores, and
+// log2(e), since package compute takes powers of 2.
 func (m *Model) attentionScale() float32 {
 	d := float64(m.cfg.HeadDim)
 	if m.cfg.Arch == "gemma3" && m.cfg.Layers == 62 {
 		d = float64(m.cfg.Dim / m.cfg.Heads) // the 27B model only
 	}
-	return float32(1 / math.Sqrt(d))
+	return float32(math.Log2E / math.Sqrt(d))
 }
 
 // doAttend computes an attention task for one kv head.
@@ -407,7 +408,7 @@ func (w *workspace) doAttend(worker, task int) {
 		}
 	}
 	kv := compute.Paged{
-		Half: w.kv.layer(w.layer), Stride: w.m.layerPage(), Dim: hd,
+		Data: w.kv.layer(w.layer), Stride: w.m.layerPage(), Dim: hd,
 		Keys: head * 2 * PageSize * hd, Values: (head*2 + 1) * PageSize * hd,
 	}
 	for s := t.s0; s < t.s1; s++ {

@@ -6,12 +6,13 @@ import (
 	"github.com/coppice-run/coppice/backend/compute"
 )
 
-// A KV is a pool of pages for keys and values, all layers, as half floats.
+// A KV is a pool of pages for keys and values, all layers, as bfloat16.
 //
 // Within a layer the pages lie one after the other, so that a sequence on
 // consecutive pages is read as one stream. A page of a layer holds for each kv
-// head the keys as [HeadDim][16 tokens] and then the values as
-// [16 tokens][HeadDim]: both products of attention walk it in storage order.
+// head the keys as [HeadDim/2][16 tokens][2] and then the values as
+// [8 pairs of tokens][HeadDim][2], as compute.Paged wants them: both products of
+// attention walk a page in storage order.
 //
 // Memory is reserved at once and used as pages are written. A KV belongs to
 // the Model that made it. Its methods may not run during a Forward on it.
@@ -19,7 +20,7 @@ type KV struct {
 	m     *Model
 	pages int
 	mem   *compute.Memory
-	half  []uint16 // [layer][page][kv head][K, V]
+	data  []uint16 // [layer][page][kv head][K, V]
 }
 
 // NewKV returns a KV of the given number of pages.
@@ -35,10 +36,10 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: memory for %d KV pages of %d bytes: %w", pages, 2*n, err)
 	}
-	return &KV{m: m, pages: pages, mem: mem, half: mem.Uint16s()}, nil
+	return &KV{m: m, pages: pages, mem: mem, data: mem.Uint16s()}, nil
 }
 
-// layerPage returns the number of half floats that one page has in one layer.
+// layerPage returns the number of values that one page has in one layer.
 func (m *Model) layerPage() int { return 2 * PageSize * m.cfg.HeadDim * m.cfg.KVHeads }
 
 // Pages returns the number of pages of the pool.
@@ -56,7 +57,7 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 	}
 	n := k.m.layerPage()
 	for l := range k.m.cfg.Layers {
-		layer := k.half[l*k.pages*n:][:k.pages*n]
+		layer := k.data[l*k.pages*n:][:k.pages*n]
 		copy(layer[int(dst)*n:][:n], layer[int(src)*n:][:n])
 	}
 }
@@ -64,13 +65,13 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 // layer returns the pages of layer l.
 func (k *KV) layer(l int) []uint16 {
 	n := k.m.layerPage() * k.pages
-	return k.half[l*n:][:n]
+	return k.data[l*n:][:n]
 }
 
 // Close gives the memory back. The KV must not be used afterwards.
 func (k *KV) Close() {
 	if k.mem != nil {
 		k.mem.Free()
-		k.mem, k.half = nil, nil
+		k.mem, k.data = nil, nil
 	}
 }

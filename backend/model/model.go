@@ -31,7 +31,7 @@ type Model struct {
 	norm   []float32         // final norm, [Dim]
 	layers []layer
 	rope   [2]rope // global, local
-	scale  float32 // of attention scores
+	scale  float32 // of queries
 
 	mu sync.Mutex // guards ws
 	ws *workspace

@@ -186,9 +186,9 @@ func allLogits(t testing.TB, m *Model, tokens []int32) [][]float32 {
 	return out
 }
 
-// TestAgainstReference compares with float64 arithmetic. Keys and values are
-// half floats and with quantised weights activations have 8 bits, which is
-// what the bounds allow for.
+// TestAgainstReference compares with float64 arithmetic. Attention takes its
+// operands as bfloat16 and with quantised weights activations have 8 bits, which
+// is what the bounds allow for.
 func TestAgainstReference(t *testing.T) {
 	specs := tinySpecs()
 	scaled := specs["llama"]
@@ -199,7 +199,7 @@ func TestAgainstReference(t *testing.T) {
 			name  string
 			spec  tinySpec
 			bound float64
-		}{{"float", s, 1e-3}, {"quantised", s.quantised(), 3e-2}} {
+		}{{"float", s, 1e-2}, {"quantised", s.quantised(), 3e-2}} {
 			t.Run(name+"/"+v.name, func(t *testing.T) {
 				f := v.spec.open(t, 7)
 				m, err := Load(f, Options{Threads: 2})

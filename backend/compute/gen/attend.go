@@ -10,8 +10,8 @@ import (
 
 // Offsets in scoreArgs and mixArgs.
 const (
-	scoreQ, scoreK, scorePages, scoreNP, scoreStride, scoreDim, scoreS = 0, 8, 16, 24, 32, 40, 48
-	mixP, mixV, mixPages, mixNP, mixStride, mixDim, mixO               = 0, 8, 16, 24, 32, 40, 48
+	scoreQ, scoreK, scorePages, scoreNP, scoreStride, scoreDim, scoreS, scorePairs = 0, 8, 16, 24, 32, 40, 48, 56
+	mixP, mixV, mixPages, mixNP, mixStride, mixDim, mixO, mixPairs                 = 0, 8, 16, 24, 32, 40, 48, 56
 )
 
 // spanBytes is the size of a row of scores.
@@ -37,10 +37,12 @@ func nextPage(base, pages, stride, np reg.Register) reg.GPVirtual {
 	return pageAt(base, entry, stride)
 }
 
-// scores writes the kernel of query-key products: per page of 16 positions and
-// tile of t queries, one accumulator of 16 lanes per query. Per dimension: one
-// load of 16 keys and per query a fused multiply-add. The next page is
-// prefetched: pages lie apart, and the processor does not see where it goes on.
+// scores writes the kernel of query-key products for tiers without a bfloat16
+// dot product: per page of 16 positions and tile of t queries, one accumulator
+// of 16 lanes per query. Per pair of dimensions: one load of 16 pairs, their
+// expansion to float32, and per query two fused multiply-adds, the odd
+// dimension first. The next page is prefetched: pages lie apart, and the
+// processor does not see where it goes on.
 //
 // With AVX2 a call computes up to 4 queries of a tile of step queries.
 func scores(i isa) {
@@ -76,20 +78,18 @@ func scores(i isa) {
 			v.zero()
 		}
 		Label(fmt.Sprintf("dim%d", n))
-		kv := i.vec()
-		kv.loadHalf(Mem{Base: key})
+		even, odd := i.pairs(Mem{Base: key})
 		PREFETCHT0(Mem{Base: next})
-		ADDQ(Imm(32), key)
-		ADDQ(Imm(32), next)
+		ADDQ(Imm(64), key)
+		ADDQ(Imm(64), next)
 		for j, v := range acc {
-			if i == avx512 {
-				VFMADD231PS_BCST(Mem{Base: q, Disp: 4 * j}, kv[0], v[0])
-			} else {
-				fma(i.splat(Mem{Base: q, Disp: 4 * j}), kv, v)
-			}
+			i.fmaBcst(Mem{Base: q, Index: step, Scale: 1, Disp: 4 * j}, odd, v)
 		}
-		ADDQ(step, q)
-		DECQ(dim)
+		for j, v := range acc {
+			i.fmaBcst(Mem{Base: q, Disp: 4 * j}, even, v)
+		}
+		LEAQ(Mem{Base: q, Index: step, Scale: 2}, q)
+		SUBQ(Imm(2), dim)
 		JNZ(LabelRef(fmt.Sprintf("dim%d", n)))
 		for j, v := range acc {
 			v.store(Mem{Base: s, Disp: spanBytes * j})
@@ -102,6 +102,32 @@ func scores(i isa) {
 	}
 }
 
+// pairs loads 16 pairs of bfloat16 and expands them to float32.
+func (i isa) pairs(m Mem) (even, odd vec) {
+	even, odd = i.vec(), i.vec()
+	mask := wide("upperHalf", 0xffff0000)
+	for j := range even {
+		if i == avx512 {
+			VMOVDQU32(m, even[j])
+			VPANDD_BCST(constant("upper", U32(0xffff0000)), even[j], odd[j])
+		} else {
+			VMOVDQU(m.Offset(32*j), even[j])
+			VPAND(mask, even[j], odd[j])
+		}
+		VPSLLD(Imm(16), even[j], even[j])
+	}
+	return even, odd
+}
+
+// fmaBcst computes acc += the value at m times b.
+func (i isa) fmaBcst(m Mem, b, acc vec) {
+	if i == avx512 {
+		VFMADD231PS_BCST(m, b[0], acc[0])
+		return
+	}
+	fma(i.splat(m), b, acc)
+}
+
 // mixShapes are the tiles of the mix kernels: up to t queries by 16*w columns,
 // for each w, such that the accumulators stay in registers. Many queries share
 // the conversion of a value; few need columns to hide the latency of the sums.
@@ -109,7 +135,7 @@ func (i isa) mixShapes() [][2]int {
 	if i == avx512 {
 		return [][2]int{{4, 4}, {16, 1}} // 16 accumulators
 	}
-	return [][2]int{{2, 1}} // 2 accumulators of two registers
+	return [][2]int{{4, 1}} // 4 accumulators of two registers
 }
 
 // mix writes the kernels of weight-value products, accumulated in registers over
@@ -127,7 +153,7 @@ func mix(i isa) {
 	v, pages, np := field(a, mixV), field(a, mixPages), field(a, mixNP)
 	stride, p, row, o := field(a, mixStride), field(a, mixP), field(a, mixDim), field(a, mixO)
 	SHLQ(Imm(1), stride)
-	SHLQ(Imm(1), row) // bytes of a position's values
+	SHLQ(Imm(2), row) // bytes of the values of two positions, and of a row of o
 	for _, shape := range i.mixShapes() {
 		top, wide := shape[0], shape[1]
 		if wide > 1 {
@@ -162,29 +188,32 @@ func (i isa) mixTile(n, wide int, v, pages, np, stride, p, row, o reg.Register) 
 	ADDQ(Imm(4), pages)
 	next := nextPage(v, pages, stride, np)
 	pos := GP64()
-	MOVQ(U32(16), pos)
+	MOVQ(U32(8), pos)
 	Label("pos" + id)
-	vals := i.vecs(wide)
-	for c, r := range vals {
-		r.loadHalf(Mem{Base: value, Disp: 32 * c})
-		if c%2 == 0 {
-			PREFETCHT0(Mem{Base: next, Disp: 32 * c})
-		}
+	even, odd := make([]vec, wide), make([]vec, wide)
+	for c := range even {
+		even[c], odd[c] = i.pairs(Mem{Base: value, Disp: 64 * c})
+		PREFETCHT0(Mem{Base: next, Disp: 64 * c})
 	}
 	ADDQ(row, value)
 	ADDQ(row, next)
 	for j := range acc {
-		weight := Mem{Base: p, Disp: spanBytes * j}
-		if i == avx512 && wide == 1 {
-			VFMADD231PS_BCST(weight, vals[0][0], acc[j][0][0])
+		at := Mem{Base: p, Disp: spanBytes * j}
+		if wide == 1 {
+			i.fmaBcst(at.Offset(4), odd[0], acc[j][0])
+			i.fmaBcst(at, even[0], acc[j][0])
 			continue
 		}
-		b := i.splat(weight)
-		for c := range vals {
-			fma(b, vals[c], acc[j][c])
+		b := i.splat(at.Offset(4))
+		for c := range odd {
+			fma(b, odd[c], acc[j][c])
+		}
+		b = i.splat(at)
+		for c := range even {
+			fma(b, even[c], acc[j][c])
 		}
 	}
-	ADDQ(Imm(4), p)
+	ADDQ(Imm(8), p)
 	DECQ(pos)
 	JNZ(LabelRef("pos" + id))
 	DECQ(np)
@@ -194,7 +223,6 @@ func (i isa) mixTile(n, wide int, v, pages, np, stride, p, row, o reg.Register) 
 			r.store(Mem{Base: o, Disp: 64 * c})
 		}
 		if j+1 < n {
-			ADDQ(row, o) // a row of o has twice the bytes
 			ADDQ(row, o)
 		}
 	}

@@ -24,6 +24,8 @@ func main() {
 		gemm512(k)
 		gemm256(k)
 	}
+	scoresBrain()
+	mixBrain()
 	limits()
 	Generate()
 }

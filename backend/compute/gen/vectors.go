@@ -4,6 +4,7 @@ import (
 	"math"
 
 	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -29,30 +30,19 @@ func loop16(name string, n reg.Register, body func(), ptrs ...reg.Register) {
 
 // vectors writes the element-wise kernels of a tier.
 func vectors(i isa) {
-	softmax(i)
+	softmax(i, false)
 	gate(i)
 	sumSquares(i)
 	scaleMul(i)
 	addTo(i)
 	merge(i)
 	if i == avx2 {
-		quantise() // serves both tiers
-		storeKV()
+		quantise() // serves all tiers
+		softmax(avx512, true)
 	}
 }
 
-// expConsts holds the constants of exp32 in registers.
-type expConsts struct {
-	i                                      isa
-	low, high, log2e, magic, one           vec
-	c1, c2, p0, p1, p2, p3, p4, p5, one127 vec
-}
-
-func (i isa) exps() *expConsts {
-	return &expConsts{i: i}
-}
-
-// mem returns the operand for one of exp32's constants.
+// expMem returns the operand for a float32 constant.
 func expMem(name string, v float64) Mem {
 	return constant(name, U32(math.Float32bits(float32(v))))
 }
@@ -130,12 +120,77 @@ func (i isa) exp(x vec) {
 	}
 }
 
-func softmax(i isa) {
+// exp2 replaces x by exp2f(x), see there for the steps.
+func (i isa) exp2(x vec) {
+	low := expMem("exp2Low", -125)
+	var keepK reg.OpmaskVirtual
+	var keep vec
+	if i == avx512 {
+		keepK = K()
+		VCMPPS_BCST(Imm(13), low, x[0], keepK)
+	} else {
+		keep = i.vec()
+		l := YMM()
+		VBROADCASTSS(low, l)
+		for j := range x {
+			VCMPPS(Imm(13), l, x[j], keep[j])
+		}
+	}
+	n, p := i.vec(), i.vec()
+	magic := expMem("expMagic", 3<<22)
+	i.addConst(magic, x, n)
+	i.subConst(magic, n, p)
+	sub(x, p, x) // r
+	for j := range n {
+		VPSLLD(Imm(23), n[j], n[j])
+		VBROADCASTSS(expMem("exp2C4", 0.00958285), p[j])
+	}
+	for _, c := range []struct {
+		name string
+		v    float64
+	}{{"exp2C3", 0.05590642}, {"exp2C2", 0.24024099}, {"exp2C1", 0.69312419}, {"one", 1}} {
+		m := expMem(c.name, c.v)
+		if i == avx512 {
+			VFMADD213PS_BCST(m, x[0], p[0])
+			continue
+		}
+		k := YMM()
+		VBROADCASTSS(m, k)
+		for j := range p {
+			VFMADD213PS(k, x[j], p[j])
+		}
+	}
+	if i == avx512 {
+		VPADDD_Z(n[0], p[0], keepK, x[0])
+		return
+	}
+	for j := range x {
+		VPADDD(n[j], p[j], x[j])
+		VANDPS(keep[j], x[j], x[j])
+	}
+}
+
+// softmax writes softmaxGo. With AVX-512 the weights go to pairs as bfloat16, and
+// also in place unless the tier has the bfloat16 dot product.
+func softmax(i isa, brain bool) {
 	name := "softmax" + i.suffix()
-	TEXT(name, NOSPLIT, "func(s *float32, n int) (m float32, sum float32)")
+	sig := "func(s *float32, n int) (m float32, sum float32)"
+	if brain {
+		name = "softmaxBF16"
+		sig = "func(s *float32, n int, pairs *uint16) (m float32, sum float32)"
+	}
+	TEXT(name, NOSPLIT, sig)
 	Pragma("noescape")
 	Doc(name + " is softmaxGo for a positive multiple of 16 scores.")
+	if brain {
+		Doc("softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves",
+			"the weights in pairs.")
+	}
 	s, n := Load(Param("s"), GP64()), Load(Param("n"), GP64())
+	var pairs reg.Register
+	if brain {
+		pairs = Load(Param("pairs"), GP64())
+	}
 	p, left := GP64(), GP64()
 	MOVQ(s, p)
 	MOVQ(n, left)
@@ -158,13 +213,54 @@ func softmax(i isa) {
 		x := i.vec()
 		x.load(Mem{Base: s})
 		sub(x, mv, x)
-		i.exp(x)
-		x.store(Mem{Base: s})
+		i.exp2(x)
 		add(acc, x, acc)
+		if brain {
+			VMOVAPS(x[0], reg.Z31)
+			toBrain()
+			VMOVDQU(reg.Y15, Mem{Base: pairs})
+			ADDQ(Imm(32), pairs)
+			return
+		}
+		i.roundBrain(x)
+		x.store(Mem{Base: s})
 	}, s)
 	Store(fold(acc, vaddOp), Return("sum"))
 	VZEROUPPER()
 	RET()
+}
+
+// toBrain emits VCVTNEPS2BF16 from Z31 to Y15, which neither avo nor the Go
+// assembler knows: EVEX.512.F3.0F38.W0 72 /r.
+func toBrain() {
+	for _, b := range []uint64{0x62, 0x12, 0x7e, 0x48, 0x72, 0xff} {
+		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{Imm(b)}})
+	}
+}
+
+// roundBrain rounds finite values to bfloat16, to nearest even, as roundBrain in
+// half.go does; subnormal numbers do not occur.
+func (i isa) roundBrain(x vec) {
+	t := i.vec()
+	for j := range x {
+		VPSRLD(Imm(16), x[j], t[j])
+	}
+	if i == avx512 {
+		VPANDD_BCST(constant("int1", U32(1)), t[0], t[0])
+	} else {
+		for j := range t {
+			VPAND(wide("ones32", 1), t[j], t[j])
+		}
+	}
+	i.withConst(VPADDD, VPADDD_BCST, constant("brainHalf", U32(0x7fff)), t, t)
+	for j := range x {
+		VPADDD(t[j], x[j], x[j])
+		if i == avx512 {
+			VPANDD_BCST(constant("upper", U32(0xffff0000)), x[j], x[j])
+		} else {
+			VPAND(wide("upperHalf", 0xffff0000), x[j], x[j])
+		}
+	}
 }
 
 func vmaxOp(ops ...Op) { VMAXPS(ops...) }
@@ -441,27 +537,4 @@ func quantOrder() Mem {
 	}
 	constants["quantOrder"] = m
 	return m
-}
-
-// storeKV writes the conversion of a row to half floats: 8 at a time.
-func storeKV() {
-	TEXT("toHalfAVX2", NOSPLIT, "func(dst *uint16, src *float32, n int)")
-	Pragma("noescape")
-	Doc("toHalfAVX2 is ToHalf for a positive multiple of 8 values.")
-	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
-	lo, hi := YMM(), YMM()
-	VBROADCASTSS(expMem("halfMin", -65504), lo)
-	VBROADCASTSS(expMem("halfMax", 65504), hi)
-	Label("loop")
-	v := YMM()
-	VMOVUPS(Mem{Base: src}, v)
-	VMINPS(hi, v, v)
-	VMAXPS(lo, v, v)
-	VCVTPS2PH(Imm(0), v, Mem{Base: dst})
-	ADDQ(Imm(32), src)
-	ADDQ(Imm(16), dst)
-	SUBQ(Imm(8), n)
-	JNZ(LabelRef("loop"))
-	VZEROUPPER()
-	RET()
 }
