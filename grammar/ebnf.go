@@ -32,7 +32,18 @@ type expr struct {
 	lex  nodeID
 	list []*expr // of a sequence or choice; [0] of a repetition
 	rule int32
+	val  *valueNode // of a reference, once rules are values
 	m, n int32
+}
+
+// link sets the values of references to rules.
+func (e *expr) link(values []*valueNode) {
+	if e.kind == exRef {
+		e.val = values[e.rule]
+	}
+	for _, x := range e.list {
+		x.link(values)
+	}
 }
 
 type exprKind uint8
@@ -337,11 +348,15 @@ func (c *compiler) linkRules(p *ebnfParser, root int32) (*valueNode, error) {
 	if !l.recursive[root] {
 		return c.scalar(l.lexeme[root]), nil
 	}
-	c.ruleValues = make([]*valueNode, len(p.body))
-	for r, b := range l.body {
-		c.ruleValues[r] = &valueNode{id: int32(r), rule: b, state: 2, alive: true}
+	values := make([]*valueNode, len(p.body))
+	for r := range l.body {
+		values[r] = &valueNode{id: c.newValueID(), state: 2, alive: true}
 	}
-	return c.ruleValues[root], nil
+	for r, b := range l.body {
+		b.link(values)
+		values[r].rule = b
+	}
+	return values[root], nil
 }
 
 type linker struct {

@@ -67,11 +67,9 @@ type writer struct {
 	objects  []*objectNode
 	arrays   []*arrayNode
 	plans    []*objectPlan
-
-	ruleValues []*valueNode // of an EBNF grammar
-	conts      []continuation
-	contIDs    map[contKey]int32
-	repExprs   map[repKey]*expr
+	conts    []continuation
+	contIDs  map[contKey]int32
+	repExprs map[repKey]*expr
 
 	frames   []frame
 	frameIDs map[frame]frameID

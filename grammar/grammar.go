@@ -44,7 +44,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 		return nil, err
 	}
 	m := &machine{
-		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, ruleValues: c.ruleValues, span: vocab.maxLen},
+		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, span: vocab.maxLen},
 		vocab:  vocab, limits: c.limits, maxDepth: int32(c.limits.Stack),
 		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{}, reaches: map[nodeID]int{},
 	}
@@ -69,6 +69,10 @@ func source(spec Spec) string {
 		return "ebnf"
 	case spec.Choices != nil:
 		return "choices"
+	case spec.Sequence != nil:
+		return "sequence"
+	case spec.Tags != nil:
+		return "tags"
 	}
 	return "spec"
 }
@@ -77,7 +81,7 @@ func source(spec Spec) string {
 func (c *compiler) compile() (*valueNode, error) {
 	spec := &c.spec
 	n := 0
-	for _, set := range []bool{spec.JSONSchema != nil, spec.JSONObject, spec.Regex != "", spec.EBNF != "", spec.Choices != nil} {
+	for _, set := range []bool{spec.JSONSchema != nil, spec.JSONObject, spec.Regex != "", spec.EBNF != "", spec.Choices != nil, spec.Sequence != nil, spec.Tags != nil} {
 		if set {
 			n++
 		}
@@ -87,7 +91,7 @@ func (c *compiler) compile() (*valueNode, error) {
 	}
 	switch ws := spec.Whitespace; {
 	case n == 0:
-		return bad("no schema, pattern, grammar or choices are given")
+		return bad("no schema, pattern, grammar, choices, sequence or tags are given")
 	case n > 1:
 		return bad("more than one source is given")
 	case ws.Max < 0 || ws.Indent < 0 || ws.Max > 1000 || ws.Indent > 100 || (ws.Max > 0 && ws.Indent > 0):
@@ -114,6 +118,9 @@ func (c *compiler) compile() (*valueNode, error) {
 	case spec.EBNF != "":
 		return c.compileEBNF()
 	}
+	if spec.Sequence != nil || spec.Tags != nil {
+		return c.compileParts()
+	}
 	if len(spec.Choices) == 0 {
 		return bad("no choice is given")
 	}
@@ -127,7 +134,7 @@ func (c *compiler) compile() (*valueNode, error) {
 
 // scalar is a value that is one lexeme.
 func (c *compiler) scalar(id nodeID) *valueNode {
-	return &valueNode{scalar: id, state: 2, alive: true}
+	return &valueNode{id: c.newValueID(), scalar: id, state: 2, alive: true}
 }
 
 func (c *compiler) compileSchema() (*valueNode, error) {

@@ -32,7 +32,8 @@ type compiler struct {
 	imply    map[fidPair]bool
 	partial  int // disjunctive forms with cases left out
 
-	ruleValues []*valueNode
+	valueIDs int32
+	parts    int // nesting of composed specs
 }
 
 func (c *compiler) refuse(kind error, s *schema, keyword, msg string) {

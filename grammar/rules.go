@@ -77,7 +77,7 @@ func (w *writer) expand(out []item, e *expr, k int32) []item {
 		}
 		return w.expand(out, e.list[0], k)
 	case exRef:
-		v := w.ruleValues[e.rule]
+		v := e.val
 		if k == 0 {
 			return append(out, item{rxEps, w.act(action{kind: actBegin, val: v})})
 		}

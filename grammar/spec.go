@@ -1,7 +1,7 @@
 package grammar
 
 // Spec says what texts are wanted. Exactly one of JSONSchema, JSONObject,
-// Regex, EBNF and Choices is set.
+// Regex, EBNF, Choices, Sequence and Tags is set.
 type Spec struct {
 	// JSONSchema is a schema of draft 2020-12 (the idioms of draft-04 to
 	// draft-07 are understood too). The text is a JSON value that it accepts.
@@ -14,6 +14,12 @@ type Spec struct {
 	EBNF string
 	// Choices are the texts to choose from.
 	Choices []string
+	// Sequence is parts that follow one another, such as a fixed text (one
+	// choice) and a JSON value. AnyOrder, Whitespace and Limits of the parts
+	// are ignored: those of this Spec count.
+	Sequence []Spec
+	// Tags is free text with tagged parts in it.
+	Tags *Tags
 
 	// AnyOrder lets the properties of an object come in any order. Without it
 	// they come in the order of the schema, extra ones last.
@@ -59,4 +65,25 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaskBytes, 32<<20)
 	def(&l.Stack, 10_000)
 	return l
+}
+
+// Tags is free text in which certain texts open a part with a form of its own,
+// such as a tool call or a thinking block.
+type Tags struct {
+	// Triggers end the free text: once one of them is written, one of the tags
+	// that begin with it must follow. Without triggers the Begin texts are the
+	// triggers.
+	Triggers []string
+	Tags     []Tag
+	// AtLeastOne wants one tag or more.
+	AtLeastOne bool
+	// StopAfterFirst ends the text with the first tag.
+	StopAfterFirst bool
+}
+
+// Tag is one kind of tagged part: Begin, the content, End.
+type Tag struct {
+	Begin, End string
+	// Content is the form of the content; nil is free text up to End.
+	Content *Spec
 }

@@ -29,6 +29,8 @@ var testSpecs = map[string]Spec{
 	"contains":   {JSONSchema: []byte(`{"type":"array","contains":{"const":1},"minContains":2,"maxContains":3,"items":{"enum":[1,2,12]},"maxItems":5}`)},
 	"unique":     {JSONSchema: []byte(`{"type":"array","items":{"enum":["x","y","z"]},"uniqueItems":true,"minItems":2}`)},
 	"arithmetic": {EBNF: arithmetic},
+	"tags":       toolTags,
+	"sequence":   {Sequence: []Spec{{Choices: []string{"the quick "}}, {Choices: []string{"brown", "lazy"}}, {Regex: "[0-9]?"}, {JSONSchema: []byte(`{"type":"array","items":{"type":"boolean"}}`)}}},
 	"counts":     {JSONSchema: []byte(`{"type":"object","properties":{"a":{"type":"boolean"},"b":{"type":"boolean"},"c":{"type":"boolean"}},"additionalProperties":false,"minProperties":2,"maxProperties":2}`)},
 }
 

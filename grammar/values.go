@@ -160,8 +160,8 @@ func (c *compiler) compileAll(root *valueNode) {
 			changed = changed || v.alive
 		}
 	}
-	for i, v := range work {
-		v.id = int32(i)
+	for _, v := range work {
+		v.id = c.newValueID()
 		v.objects = slices.DeleteFunc(v.objects, func(o *objectNode) bool { return !o.productive() })
 		v.arrays = slices.DeleteFunc(v.arrays, func(a *arrayNode) bool { return !a.productive() })
 		for _, o := range v.objects {
@@ -171,6 +171,11 @@ func (c *compiler) compileAll(root *valueNode) {
 			c.addArray(a)
 		}
 	}
+}
+
+func (c *compiler) newValueID() int32 {
+	c.valueIDs++
+	return c.valueIDs - 1
 }
 
 // possible reports whether v may have a text; no is certain. It compiles only
