@@ -17,7 +17,6 @@ var _ backend.LogprobScorer = (*Engine)(nil)
 type reading struct {
 	req *backend.LogprobRequest
 	res backend.LogprobResult
-	err error
 	out *output[*backend.LogprobResult]
 }
 
@@ -68,9 +67,11 @@ func (e *Engine) read(ctx context.Context, req *backend.LogprobRequest) (*backen
 	return res, err
 }
 
-func (r *reading) from(*sequence) int { return r.req.From - 1 }
+// from moves on as logits come: a sequence that is preempted reads no place
+// twice.
+func (r *reading) from(*sequence) int { return r.req.From - 1 + len(r.res.Logprobs) }
 
-func (r *reading) wants(_ *sequence, pos int) bool { return pos >= r.req.From-1 }
+func (r *reading) wants(s *sequence, pos int) bool { return pos >= r.from(s) }
 
 func (r *reading) logits(e *Engine, s *sequence, pos int, logits []float32) {
 	if next := pos + 1; next < len(s.tokens) {

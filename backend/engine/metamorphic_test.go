@@ -30,7 +30,7 @@ func TestRandomSchedules(t *testing.T) {
 		rounds = n
 	}
 	for seed := range rounds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomSchedule(t, rand.New(rand.NewPCG(uint64(seed), 7))) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomSchedule(t, rand.New(rand.NewPCG(uint64(seed), 7)), nil, nil) })
 	}
 	if n := preempted.Load(); n < uint64(rounds)/20 && !t.Failed() {
 		t.Errorf("only %d preemptions in %d rounds", n, rounds)
@@ -46,12 +46,14 @@ var preempted atomic.Uint64
 type call struct {
 	gen   *backend.Request
 	score *backend.ScoreRequest
+	read  *backend.LogprobRequest
 	abort int // after so many deltas, 0 for never
 }
 
 type outcome struct {
 	gen   *backend.Result
 	score *backend.ScoreResult
+	read  *backend.LogprobResult
 	err   error
 }
 
@@ -60,6 +62,10 @@ func (c *call) run(ctx context.Context, e *Engine) (o outcome) {
 	defer cancel()
 	if c.score != nil {
 		o.score, o.err = e.Score(ctx, c.score)
+		return o
+	}
+	if c.read != nil {
+		o.read, o.err = e.Logprobs(ctx, c.read)
 		return o
 	}
 	n := 0
@@ -92,6 +98,10 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		return &call{score: &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(5)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints}}
 	}
+	if r.IntN(8) == 0 {
+		ids := encodeText(fakeTokenizer{}, trunks[r.IntN(len(trunks))]+fmt.Sprint(r.IntN(4)))
+		return &call{read: &backend.LogprobRequest{Tokens: ids, From: 1 + r.IntN(len(ids)), Top: r.IntN(3), Salt: salt}}
+	}
 	c := &call{gen: &backend.Request{Turns: turns, MaxTokens: 1 + r.IntN(40+r.IntN(120)), Salt: salt, Hints: hints, IgnoreEOS: r.IntN(2) == 0}}
 	if r.IntN(3) == 0 {
 		c.gen.Sampling = backend.Sampling{Temperature: 1, Seed: uint64(r.IntN(3)), TopP: 0.9}
@@ -120,7 +130,9 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 	return c
 }
 
-func randomSchedule(t *testing.T, r *rand.Rand) {
+// randomSchedule is one round, on m and for comparison on alone, or on fake
+// models.
+func randomSchedule(t *testing.T, r *rand.Rand, m, alone Model) {
 	trunks := []string{longText(40 + r.IntN(120)), longText(90) + "other", "x"}
 	calls := make([]*call, 12+r.IntN(12))
 	for i := range calls {
@@ -128,8 +140,11 @@ func randomSchedule(t *testing.T, r *rand.Rand) {
 	}
 	var launched sync.WaitGroup // the first pass waits until all have been asked
 	launched.Add(1)
-	e := newFake(t, func(c *Config, m *fakeModel) {
-		m.before = func(*model.Batch) error { launched.Wait(); return nil }
+	e := newFake(t, func(c *Config, fake *fakeModel) {
+		fake.before = func(*model.Batch) error { launched.Wait(); return nil }
+		if m != nil {
+			c.Model = m
+		}
 		c.Pages = 8 + r.IntN(30)
 		c.MaxBatchTokens = []int{1, 2, 5, 17, 64}[r.IntN(5)]
 		c.MaxSeqs = []int{1, 2, 5, 16}[r.IntN(4)]
@@ -151,14 +166,19 @@ func randomSchedule(t *testing.T, r *rand.Rand) {
 	launched.Done()
 	wg.Wait()
 	for i, c := range calls {
-		alone := newFake(t, func(c *Config, m *fakeModel) { m.context = e.context })
-		oracle := &call{score: c.score}
+		fresh := newFake(t, func(c *Config, fake *fakeModel) {
+			c.Pages = e.context / model.PageSize
+			if alone != nil {
+				c.Model = alone
+			}
+		})
+		oracle := &call{score: c.score, read: c.read}
 		if c.gen != nil { // without jump-forward: that must make no difference
 			req := *c.gen
 			req.NoJump = true
 			oracle.gen = &req
 		}
-		want := oracle.run(context.Background(), alone)
+		want := oracle.run(context.Background(), fresh)
 		compareOutcome(t, fmt.Sprintf("call %d", i), c, got[i], want)
 	}
 	preempted.Add(e.Stats().Preempted)
@@ -184,6 +204,12 @@ func compareOutcome(t *testing.T, name string, c *call, got, want outcome) {
 		}
 		if got.score.Usage.Without != want.score.Usage.Without {
 			t.Errorf("%s: without %+v, alone %+v", name, got.score.Usage.Without, want.score.Usage.Without)
+		}
+		return
+	}
+	if c.read != nil {
+		if !reflect.DeepEqual(got.read.Logprobs, want.read.Logprobs) || !reflect.DeepEqual(got.read.Top, want.read.Top) {
+			t.Errorf("%s: log-probabilities %+v, alone %+v", name, got.read, want.read)
 		}
 		return
 	}
