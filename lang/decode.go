@@ -171,7 +171,36 @@ func (d *decoder) str(t *tree, what string) string {
 	return ""
 }
 
-func (f *fields) expr(key string) Expr { return Expr(f.str(key)) }
+// expr returns an expression. A list or map of expressions is one too.
+func (f *fields) expr(key string) Expr {
+	t := f.get(key)
+	if t == nil {
+		return ""
+	}
+	return f.d.expr(t, f.what+": "+key, 0)
+}
+
+func (d *decoder) expr(t *tree, what string, depth int) Expr {
+	var parts []string
+	for i, v := range t.vals {
+		x := string(d.expr(v, what, depth+1))
+		if t.kind == treeMap {
+			x = exprString(t.keys[i]) + ": " + x
+		}
+		parts = append(parts, x)
+	}
+	switch t.kind {
+	case treeList:
+		return Expr("[" + strings.Join(parts, ", ") + "]")
+	case treeMap:
+		return Expr("{" + strings.Join(parts, ", ") + "}")
+	case treeNull:
+		if t.src != "" || depth > 0 {
+			return "nil"
+		}
+	}
+	return Expr(d.str(t, what))
+}
 
 func (f *fields) name() string { return f.str("name") }
 

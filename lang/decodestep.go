@@ -59,7 +59,7 @@ func (d *decoder) step(t *tree) *Node {
 		}
 		n.Text.line = v.body
 	case "return":
-		n.Kind, n.Return = KindReturn, &ReturnNode{Value: Expr(d.str(v, "return"))}
+		n.Kind, n.Return = KindReturn, &ReturnNode{Value: d.expr(v, "return", 0)}
 	default:
 		f := d.fields(v, kind)
 		n.Kind = Kind(kind)
@@ -91,8 +91,13 @@ func (d *decoder) node(n *Node, f *fields) {
 		n.Fork = d.fork(f)
 	case KindCall:
 		n.Call = &CallNode{Func: f.str("func"), Result: f.typ("result"), Unsafe: f.bool("unsafe")}
-		for _, a := range f.strs("args") {
-			n.Call.Args = append(n.Call.Args, Expr(a))
+		if args := f.get("args"); args != nil {
+			if args.kind != treeList {
+				args = listTree(args)
+			}
+			for _, a := range args.vals {
+				n.Call.Args = append(n.Call.Args, d.expr(a, "call: args", 1))
+			}
 		}
 	case KindWhen:
 		n.When = &WhenNode{If: f.expr("if"), Then: d.body(f, "then")}

@@ -161,7 +161,7 @@ func ExampleExplain() {
 	//           times       prompt     computed     cached  forced  sampled
 	//   answer      1  129 or more  129 or more  0 or more       0    0-100
 	//   all            129 or more  129 or more  0 or more       0    0-100
-	//   without sharing and jump-forward: 129 or more tokens computed, 1-101 passes
+	//   without sharing and jump-forward: 129 or more tokens computed, 1-100 passes
 	//
 	// note: input now is not given: its length is not known
 	// note: input question is not given: its length is not known

@@ -140,6 +140,12 @@ func (f *forecaster) hasFork() bool {
 	return found
 }
 
+// closed reports whether what a model writes next is a turn of its own.
+func (l *line) closed() bool {
+	k := len(l.turns)
+	return k == 0 || !l.turns[k-1].open && l.turns[k-1].role != ""
+}
+
 // count books a request and what it appended.
 func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, shape string) {
 	f.total.add(*u)
@@ -160,10 +166,10 @@ func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, sh
 		l.first = seq
 	}
 	part := fpart{hole: hole, label: "${" + n.Name + "}", volatile: true}
-	if k := len(l.turns); k > 0 && (l.turns[k-1].open || l.turns[k-1].role == "") {
-		l.add("", []fpart{part})
-	} else {
+	if l.closed() {
 		l.add("assistant", []fpart{part})
+	} else {
+		l.add("", []fpart{part})
 	}
 	l.vars[n.Name] = worth{tokens: made, volatile: true, count: -1, parts: []fpart{part}}
 }
@@ -205,9 +211,16 @@ func (f *forecaster) generate(n *Node, l *line, c Constraint, least, most int) {
 	} else if f.hi && shape.Forced.Open {
 		u.forced = made // any of it may be forced
 	}
+	// A text that ends by its limit or with its grammar ends with its last token,
+	// which is fed to the model no more; otherwise one more draw says that it ends.
 	u.computed += made
+	u.passes = made
+	if made > 0 && (made == most || len(c.Schema) > 0 || c.Regex != "" || c.EBNF != "") {
+		u.computed--
+	} else {
+		u.passes++
+	}
 	u.without += made
-	u.passes = made + 1
 	f.count(n, l, ids, u, made, shape.Text)
 }
 
@@ -245,11 +258,17 @@ func (f *forecaster) choose(n *Node, l *line) {
 		most = max(most, len(t))
 		u.computed += len(t) - common(before, t)
 		u.without += len(t)
+		if l.closed() {
+			u.without++ // the end of the turn is scored too
+		} else {
+			u.computed-- // nothing is asked after the last token
+		}
 		if i > 0 {
 			u.without += len(ids)
 		}
 		before = t
 	}
+	u.computed = max(u.computed, u.prompt-u.cached)
 	u.passes = max(1, len(options))
 	made := least
 	if f.hi {

@@ -173,6 +173,9 @@ func yamlError(err error, data []byte) error {
 					line++ // the library's parser counts from 0, its scanner from 1
 					text += ": quote texts and expressions that hold , : # or brackets"
 				}
+				if strings.HasPrefix(text, "found character that cannot start") || strings.HasPrefix(text, "mapping values are not allowed") {
+					text += ": quote texts and expressions that begin with @ % ` or hold a colon"
+				}
 				return &lineError{line, text}
 			}
 		}
@@ -302,6 +305,9 @@ func (r *yamlReader) scalar(n *yaml.Node, t *tree) error {
 		}
 		t.text = num
 	default:
+		if tag := n.ShortTag(); strings.HasPrefix(tag, "!") && !strings.HasPrefix(tag, "!!") {
+			return &lineError{n.Line, fmt.Sprintf("%s reads as a YAML tag: quote texts and expressions that begin with !", clip(tag, 40))}
+		}
 		t.kind = treeString
 		if n.Style&yaml.LiteralStyle != 0 {
 			t.body = n.Line + 1
