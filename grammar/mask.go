@@ -91,7 +91,30 @@ func (m *machine) computeMask(p *place) *maskEntry {
 			}
 		}
 	}
+	for _, c := range p.configs {
+		if c.stack != nil && int(c.stack.depth)+m.span >= int(m.maxDepth) {
+			m.verify(p, acc)
+			break
+		}
+	}
 	return packMask(acc)
+}
+
+// verify removes the tokens that lead past the greatest nesting.
+func (m *machine) verify(p *place, acc []uint64) {
+tokens:
+	for t, text := range m.vocab.tokens {
+		if acc[t>>6]&(1<<(t&63)) == 0 {
+			continue
+		}
+		q := p
+		for _, b := range text {
+			if q = m.step(q, b); q == nil {
+				acc[t>>6] &^= 1 << (t & 63)
+				continue tokens
+			}
+		}
+	}
 }
 
 // packMask copies a mask in its smaller form.
