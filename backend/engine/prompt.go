@@ -215,14 +215,8 @@ func (c *compiler) build(parent *memoEntry, a Around, t backend.Turn) *memoEntry
 		e.tail = tail{pieces: run, middle: e.total+len(e.ids) > 0}
 		ids := c.encode(run, e.tail.middle)
 		e.tail.ids = len(ids)
-		if bos, ok := c.tok.BOS(); ok && len(ids) > 0 {
-			switch {
-			case empty && c.tok.AddBOS() && ids[0] != bos:
-				e.ids = append(e.ids, bos)
-			case !empty && ids[0] == bos: // the template's, after raw text
-				ids = ids[1:]
-				e.tail.ids--
-			}
+		if bos, ok := c.tok.BOS(); ok && empty && c.tok.AddBOS() && len(ids) > 0 && ids[0] != bos {
+			e.ids = append(e.ids, bos)
 		}
 		empty = empty && len(ids) == 0
 		e.ids = append(e.ids, ids...)

@@ -73,7 +73,7 @@ type bosTemplate struct{ chatML }
 
 func (b bosTemplate) Turn(history []backend.Turn, role backend.Role) (Around, error) {
 	a, err := b.chatML.Turn(history, role)
-	if len(messages(history)) == 0 {
+	if !slices.ContainsFunc(history, func(t backend.Turn) bool { return t.Text() != "" || t.Role != backend.Raw }) {
 		a.Open = append([]tokenizer.Piece{{Text: "<bos>", Special: true}}, a.Open...)
 	}
 	return a, err
@@ -205,6 +205,8 @@ func TestChatTemplates(t *testing.T) {
 			"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nA?<|im_end|>\n<|im_start|>assistant\nYes.<|im_end|>\n<|im_start|>user\nB?<|im_end|>\n<|im_start|>assistant\n"},
 		"gemma": {chat.Gemma, []backend.Turn{system, user("A?"), reply, user("B?")},
 			"<bos><start_of_turn>user\nBe brief.\n\nA?<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n"},
+		"after raw text": {chat.Gemma, []backend.Turn{raw("Once."), user("A?")},
+			"Once.<start_of_turn>user\nA?<end_of_turn>\n<start_of_turn>model\n"},
 		"two user turns": {chat.Gemma, []backend.Turn{user("A?"), user("B?")},
 			"<bos><start_of_turn>user\nA?<end_of_turn>\n<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n"},
 		"system, two user turns": {chat.Gemma, []backend.Turn{system, user("A?"), user("B?")},

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/chat"
@@ -27,13 +28,18 @@ type Around struct {
 }
 
 // PlainTemplate is the template of models that have none: each turn on a line
-// of its own, after its role and a colon.
+// of its own, after its role and a colon. No blank follows the assistant's
+// colon: models write it with the first word.
 func PlainTemplate() Template { return plainTurns{} }
 
 type plainTurns struct{}
 
 func (plainTurns) Turn(_ []backend.Turn, role backend.Role) (Around, error) {
-	return Around{Open: []tokenizer.Piece{{Text: string(role) + ": "}}, Close: []tokenizer.Piece{{Text: "\n"}}}, nil
+	open := string(role) + ": "
+	if role == backend.Assistant {
+		open = string(role) + ":"
+	}
+	return Around{Open: []tokenizer.Piece{{Text: open}}, Close: []tokenizer.Piece{{Text: "\n"}}}, nil
 }
 
 // ChatTemplate makes a chat template usable by an engine.
@@ -87,7 +93,10 @@ func messages(turns []backend.Turn) []chat.Message {
 func (c *chatTurns) Turn(history []backend.Turn, role backend.Role) (Around, error) {
 	h := messages(history)
 	held := len(h) > 0 && c.holds(h[:len(h)-1], h[len(h)-1].Role)
-	if !held || role == backend.User {
+	// A conversation after raw text does not begin a text: no BOS, no default
+	// system prompt.
+	inside := len(h) == 0 && slices.ContainsFunc(history, func(t backend.Turn) bool { return t.Text() != "" })
+	if !inside && (!held || role == backend.User) {
 		open, close, err := c.t.Turn(h, string(role))
 		if err == nil {
 			return Around{Open: open, Close: close}, nil
@@ -100,6 +109,9 @@ func (c *chatTurns) Turn(history []backend.Turn, role backend.Role) (Around, err
 			return Around{}, err
 		}
 	}
+	if inside && len(c.marks) == 0 {
+		return Around{}, errors.New("the template writes no turn in the middle of a text")
+	}
 	a, ok := c.marks[role]
 	if !ok { // a role that the template does not know speaks as the user
 		a = c.marks[backend.User]
@@ -110,7 +122,7 @@ func (c *chatTurns) Turn(history []backend.Turn, role backend.Role) (Around, err
 		u := c.marks[backend.User]
 		open := u.Open
 		a.Open = concatPieces(open, []tokenizer.Piece{{Text: h[len(h)-1].Content}}, u.Close, a.Open)
-	case len(h) == 0 && role != backend.Assistant:
+	case len(h) == 0 && !inside && role != backend.Assistant:
 		a.Open = c.first
 	}
 	return a, nil
