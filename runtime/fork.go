@@ -171,6 +171,10 @@ func (m *Machine) join(f *fork) {
 	}
 	p := f.parent
 	p.waiting = nil
+	if err := m.spend(weight(values, m.opt.Limits.Text)); err != nil {
+		m.fail(p, &NodeError{Task: f.id, Node: f.node.ID, Pos: f.node.Pos, Err: err})
+		return
+	}
 	p.set(f.node.Name, values)
 	m.runnable = append(m.runnable, p)
 }

@@ -660,3 +660,33 @@ func TestFailedCallThatMustNotBeRepeatedStaysFailed(t *testing.T) {
 		}
 	}
 }
+
+func TestSiblingsAfterAResumeAreThoseThatStillRun(t *testing.T) {
+	mem := newMemFS()
+	def := errand(&effects{}, false)
+	model := errandModel()
+	gate := puppet.NewGate()
+	model.SetGate(gate)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		gate.HeldCount(ctx, 3)
+		gate.Release("looks[1]/x")
+	}()
+	sink := SinkFunc(func(e Event) {
+		if e.Kind == BranchFinished && e.Status == Finished {
+			cancel()
+		}
+	})
+	if _, err := RunGraph(ctx, model, compile(t, def), def.Funcs(), nil, WithJournal("j"), withFS(mem), WithSink(sink)); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	model = errandModel()
+	if _, err := Resume(t.Context(), model, "j", def.Funcs(), withFS(mem)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range model.Log() {
+		if strings.HasPrefix(c.ID, "looks") && c.Request.Hints.Siblings != 2 {
+			t.Errorf("%s: %d siblings", c.ID, c.Request.Hints.Siblings)
+		}
+	}
+}

@@ -27,9 +27,11 @@ type Options struct {
 // Limits bound a run, so that a hostile or mistaken program ends. Zero fields
 // mean the defaults.
 type Limits struct {
-	Nodes    int // nodes executed, those in loops each time; default 1,000,000
-	Branches int // branches started; default 100,000
-	Text     int // bytes of one text or value; default 64 MiB
+	Nodes    int `json:"nodes"`    // nodes executed, those in loops each time; default 1,000,000
+	Branches int `json:"branches"` // branches started; default 100,000
+	// Text is the bytes of one text or one value written out, and of all values
+	// in a report together; 16 times as much may be made in all. Default 64 MiB.
+	Text int `json:"text"`
 }
 
 func (l Limits) withDefaults() Limits {
@@ -64,6 +66,7 @@ type Machine struct {
 	results  []Result
 
 	nodes    int // executed
+	bytes    int // of texts made
 	branches int // started
 	done     bool
 	err      error
@@ -280,12 +283,11 @@ func (t *task) check(r *Result) error {
 
 // drain runs branches until all wait for something.
 func (m *Machine) drain() {
-	for len(m.runnable) > 0 && !m.done {
-		b := m.runnable[0]
-		m.runnable = m.runnable[1:]
-		m.step(b)
+	for i := 0; i < len(m.runnable) && !m.done; i++ {
+		m.step(m.runnable[i]) // may append
 	}
-	m.runnable = m.runnable[:0:0]
+	clear(m.runnable)
+	m.runnable = m.runnable[:0]
 	m.publish()
 }
 

@@ -60,10 +60,11 @@ type Turn struct {
 
 // Report returns what the run gave so far.
 func (m *Machine) Report() *Report {
+	e := &encoder{raws: m.raws, left: m.opt.Limits.Text}
 	r := &Report{
 		Value:     json.RawMessage("null"),
-		Variables: m.object(m.trunk),
-		Branches:  m.Branches(),
+		Variables: e.variables(m.trunk),
+		Branches:  e.branches(m.trunk),
 		Tasks:     len(m.results),
 		Run:       m.opt.Run,
 		Turns:     m.trunk.prompt.turns,
@@ -95,9 +96,12 @@ func (m *Machine) Report() *Report {
 }
 
 // Branches returns the branches that the trunk started, and in them theirs.
-func (m *Machine) Branches() []Branch { return m.branchesOf(m.trunk) }
+func (m *Machine) Branches() []Branch {
+	e := &encoder{raws: m.raws, left: m.opt.Limits.Text}
+	return e.branches(m.trunk)
+}
 
-func (m *Machine) branchesOf(b *branch) []Branch {
+func (e *encoder) branches(b *branch) []Branch {
 	out := []Branch{}
 	for _, f := range b.forks {
 		for _, c := range f.branches {
@@ -105,8 +109,8 @@ func (m *Machine) branchesOf(b *branch) []Branch {
 			used.addBranch(c)
 			br := Branch{
 				ID: c.id, Fork: f.id, Index: c.index, Label: c.label, Status: c.status,
-				Value:     m.encodeOr(c.value, f.node.Fork.Elem),
-				Variables: m.object(c),
+				Value:     e.shown(c.value, f.node.Fork.Elem),
+				Variables: e.variables(c),
 				Turns:     []Turn{},
 				Usage:     used.usage(),
 				Err:       c.err,
@@ -118,7 +122,7 @@ func (m *Machine) branchesOf(b *branch) []Branch {
 				br.Turns = append(br.Turns, Turn{Role: t.Role, Text: t.Text()})
 			}
 			if len(c.forks) > 0 {
-				br.Branches = m.branchesOf(c)
+				br.Branches = e.branches(c)
 			}
 			out = append(out, br)
 		}
@@ -126,8 +130,8 @@ func (m *Machine) branchesOf(b *branch) []Branch {
 	return out
 }
 
-// object returns the variables that b set as a JSON object.
-func (m *Machine) object(b *branch) json.RawMessage {
+// variables returns those that b set as a JSON object.
+func (e *encoder) variables(b *branch) json.RawMessage {
 	buf := []byte{'{'}
 	for i, name := range b.own {
 		if i > 0 {
@@ -135,7 +139,7 @@ func (m *Machine) object(b *branch) json.RawMessage {
 		}
 		buf = append(buf, lang.FormatJSON(name, lang.Type{})...)
 		buf = append(buf, ':')
-		buf = append(buf, m.encodeOr(b.vars[name], lang.Type{})...)
+		buf = append(buf, e.shown(b.vars[name], lang.Type{})...)
 	}
 	return append(buf, '}')
 }

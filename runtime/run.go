@@ -16,7 +16,7 @@ import (
 // Output is the typed result of Run.
 type Output[T any] struct {
 	// Value is what the program returned.
-	Value T
+	Value T `json:"value"`
 	*Report
 }
 

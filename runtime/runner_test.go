@@ -475,15 +475,57 @@ func TestHostileProgramsEnd(t *testing.T) {
 		})
 		return lang.Var[any]{}
 	})
-	for _, def := range []*lang.Def[any]{loop, wide} {
-		g, err := def.Compile()
-		if err != nil {
-			t.Errorf("%s: %v", def.Name(), err)
-			continue
-		}
-		_, err = runtime.RunGraph(t.Context(), puppet.New(), g, nil, nil, runtime.WithLimits(runtime.Limits{Nodes: 20000, Branches: 5000}))
+	long := lang.Define("long", func(p *lang.Program) lang.Var[any] {
+		s := lang.Let[string](p, "s", `repeat("x", 50000)`)
+		p.Repeat("again", 1000, func(p *lang.Program, round lang.Var[int]) lang.Cond {
+			p.User("more ", s)
+			return round.Is(-1)
+		})
+		return lang.Var[any]{}
+	})
+	bomb := lang.Define("bomb", func(p *lang.Program) lang.Var[any] {
+		lang.Let[[]any](p, "x", "[]")
+		p.Repeat("again", 60, func(p *lang.Program, round lang.Var[int]) lang.Cond {
+			lang.Let[[]any](p, "x", "[x, x]")
+			return round.Is(-1)
+		})
+		return lang.Var[any]{}
+	})
+	knot := lang.Define("knot", func(p *lang.Program) lang.Var[any] {
+		lang.Let[[]any](p, "x", "[]")
+		p.Repeat("again", 60, func(p *lang.Program, round lang.Var[int]) lang.Cond {
+			f := lang.Fork(p, "f", lang.Each("a", "b"), func(b *lang.Branch, it lang.Var[string]) lang.Var[[]any] { return lang.Calc[[]any]("x") })
+			lang.Let[[]any](p, "x", f)
+			return round.Is(-1)
+		})
+		return lang.Var[any]{}
+	})
+	for _, def := range []*lang.Def[any]{loop, wide, long, bomb, knot} {
+		_, err := runtime.Run(t.Context(), puppet.New(), def, nil, runtime.WithLimits(runtime.Limits{Nodes: 20000, Branches: 5000, Text: 100000}))
 		if !errors.Is(err, runtime.ErrLimit) {
 			t.Errorf("%s: %v", def.Name(), err)
 		}
+	}
+}
+
+func TestReportOfValuesThatShareTheirPartsStaysSmall(t *testing.T) {
+	def := lang.Define("shared", func(p *lang.Program) lang.Var[any] {
+		x := lang.Let[[]any](p, "x", "map(1..1000, 'a text of some length')")
+		p.Repeat("again", 60, func(p *lang.Program, round lang.Var[int]) lang.Cond {
+			lang.Fork(p, "f", lang.Each("a", "b"), func(b *lang.Branch, it lang.Var[string]) lang.Var[any] {
+				lang.Let[[]any](b, "y", x)
+				return lang.Var[any]{}
+			})
+			return round.Is(-1)
+		})
+		return lang.Var[any]{}
+	})
+	r, err := runtime.RunGraph(t.Context(), puppet.New(), graphOf(t, def), nil, nil, runtime.WithLimits(runtime.Limits{Text: 50000}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(r)
+	if err != nil || !strings.Contains(string(text), "not shown") || len(text) > 150000 {
+		t.Errorf("%v, %d bytes", err, len(text))
 	}
 }

@@ -107,10 +107,46 @@ func (m *Machine) eval(b *branch, e lang.Expr) (any, error) {
 			return nil, err
 		}
 	}
-	if s, ok := v.(string); ok && len(s) > m.opt.Limits.Text {
-		return nil, fmt.Errorf("%w: a value of %d bytes, at most %d are allowed", ErrLimit, len(s), m.opt.Limits.Text)
+	if ok {
+		return v, nil // nothing new was made
 	}
-	return v, nil
+	return v, m.spend(weight(v, m.opt.Limits.Text))
+}
+
+// weight returns how large a value is written out, in bytes; it stops counting
+// past most. Lists that share their parts, which grow as fast as they like
+// while they cost nothing, are counted as often as they are seen.
+func weight(v any, most int) int {
+	n := 8
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case []any:
+		for _, x := range v {
+			if n += weight(x, most-n); n > most {
+				break
+			}
+		}
+	case map[string]any:
+		for k, x := range v {
+			if n += len(k) + weight(x, most-n); n > most {
+				break
+			}
+		}
+	}
+	return n
+}
+
+// spend counts the bytes of a value or text that was made.
+func (m *Machine) spend(n int) error {
+	limit := m.opt.Limits.Text
+	if n > limit {
+		return fmt.Errorf("%w: a value or text of more than %d bytes", ErrLimit, limit)
+	}
+	if m.bytes += n; m.bytes > 16*limit {
+		return fmt.Errorf("%w: the run made more than %d bytes of values and texts", ErrLimit, 16*limit)
+	}
+	return nil
 }
 
 // lookup returns the value of an expression that only names a variable, or a
@@ -134,8 +170,8 @@ func (m *Machine) addText(b *branch, n *lang.TextNode) error {
 	if err != nil {
 		return err
 	}
-	if len(s) > m.opt.Limits.Text {
-		return fmt.Errorf("%w: a text of %d bytes, at most %d are allowed", ErrLimit, len(s), m.opt.Limits.Text)
+	if err := m.spend(len(s)); err != nil {
+		return err
 	}
 	b.pristine = false
 	if n.Role == "" {
@@ -282,6 +318,9 @@ func (m *Machine) nextItem(b *branch, f *frame) error {
 		yields := f.yields
 		b.forget(f.outer)
 		b.stack = b.stack[:len(b.stack)-1]
+		if err := m.spend(weight(yields, m.opt.Limits.Text)); err != nil {
+			return err
+		}
 		b.set(n.Name, yields)
 		return nil
 	}

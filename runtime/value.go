@@ -102,21 +102,24 @@ var errTooLarge = errors.New("its JSON is too large")
 // encode returns the JSON of a value: objects that came as JSON as they came,
 // others with the keys in the order of t, then sorted.
 func (m *Machine) encode(v any, t lang.Type) (json.RawMessage, error) {
-	e := encoder{raws: m.raws, limit: 4 * m.opt.Limits.Text}
+	e := encoder{raws: m.raws, left: m.opt.Limits.Text}
 	if err := e.value(v, t, 0); err != nil {
 		return nil, err
 	}
 	return e.buf, nil
 }
 
+// encoder writes values as JSON. The values of a report share one, so that
+// together they stay within a limit.
+
 type encoder struct {
-	raws  rawTable
-	buf   []byte
-	limit int // bytes
+	raws rawTable
+	buf  []byte
+	left int // bytes that may follow what earlier values took
 }
 
 func (e *encoder) value(v any, t lang.Type, depth int) error {
-	if len(e.buf) > e.limit || depth > 1000 {
+	if len(e.buf) > e.left || depth > 1000 {
 		return errTooLarge
 	}
 	switch v := v.(type) {
@@ -183,12 +186,16 @@ func (e *encoder) object(v map[string]any, t lang.Type, depth int) error {
 	return nil
 }
 
-// encodeOr is encode for reports, where a value that has no JSON is replaced by
-// a string that says so.
-func (m *Machine) encodeOr(v any, t lang.Type) json.RawMessage {
-	raw, err := m.encode(v, t)
-	if err != nil {
+// shown returns the JSON of a value for a report; a value that has none, or none
+// that is left room for, is replaced by a string that says so.
+func (e *encoder) shown(v any, t lang.Type) json.RawMessage {
+	e.buf = nil
+	if err := e.value(v, t, 0); err != nil || len(e.buf) > e.left {
+		if err == nil {
+			err = errTooLarge
+		}
 		return lang.FormatJSON(fmt.Sprintf("(not shown: %v)", err), lang.Type{})
 	}
-	return raw
+	e.left -= len(e.buf)
+	return e.buf
 }
