@@ -76,8 +76,10 @@ func TestGoldenQwen25(t *testing.T) {
 }
 
 // testGolden compares with llama.cpp twice. With the weights expanded to float32
-// on both sides there is no excuse: logits within 1e-2 and nearly all
-// continuations equal. With the weights as they are, both engines round
+// on both sides what is left is our attention in bfloat16 (with half floats
+// instead, the logits of all three models were within 6e-4): it costs 0.3% on
+// SmolLM2, 0.8% on Gemma 3 and 1.4% on Qwen2.5, whose keys carry large biases.
+// Nearly all continuations are equal. With the weights as they are, both engines round
 // activations to 8 bits, and the first rounding that goes the other way sets
 // off different roundings everywhere: llama.cpp itself is then 1 to 10% off its
 // float32 answer, and we may be as far from both. Continuations may part only
@@ -85,7 +87,7 @@ func TestGoldenQwen25(t *testing.T) {
 func testGolden(t *testing.T, name, model string) {
 	t.Run("float32", func(t *testing.T) {
 		g, m := openGolden(t, "golden_"+name+"_f32.json", model, Options{exact: true})
-		compareGolden(t, g, m, 1e-2, 0.02, 8)
+		compareGolden(t, g, m, 1.5e-2, 0.03, 8)
 	})
 	t.Run("quantised", func(t *testing.T) {
 		g, m := openGolden(t, "golden_"+name+".json", model, Options{})
