@@ -1,6 +1,8 @@
 package lang_test
 
 import (
+	"math"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -192,6 +194,41 @@ func TestExpand(t *testing.T) {
 			t.Errorf("%s: %q", in, got)
 		}
 	}
+}
+
+func TestConstantsStandForThemselves(t *testing.T) {
+	g := &lang.Graph{}
+	check := func(ex lang.Expr, want any) {
+		t.Helper()
+		if got, err := g.Eval(ex, nil); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %#v, %v, want %#v", ex, got, err, want)
+		}
+	}
+	for _, s := range nasty {
+		check(lang.Const(s).Expr(), s)
+		check(lang.Const([]string{s, s}).Expr(), []any{s, s})
+		check(lang.Const(map[string]string{s: s}).Expr(), map[string]any{s: s})
+		check(lang.Const(s).Is(s).Expr(), true)
+		check(lang.Not(lang.Const(s).Is(s+"x")).Expr(), true)
+	}
+	check(lang.Const(-3).Expr(), -3)
+	check(lang.Const(2.0).Expr(), 2.0)
+	check(lang.Const(1e-9).Expr(), 1e-9)
+	check(lang.Const(1e300).Expr(), 1e300)
+	check(lang.Const(-2.5e-7).Expr(), -2.5e-7)
+	check(lang.Const(true).Expr(), true)
+	check(lang.Const[any](nil).Expr(), nil)
+	check(lang.Const([]any{}).Expr(), []any{})
+	check(lang.Const(map[string]any{}).Expr(), map[string]any{})
+	check(lang.Const(math.MaxInt64).Expr(), math.MaxInt64)
+	check(lang.Const(math.MinInt64+1).Expr(), math.MinInt64+1)
+	check(lang.Join(lang.Const([]string{"a", "b"}), "${\"'\n").Expr(), "a${\"'\nb")
+	check(lang.Len(lang.Const([]int{1})).Expr(), 1)
+	check(lang.At(lang.Const([]int{1, 2}), -1).Expr(), 2)
+	check(lang.Get[int](lang.Const(obj{A: 4}), "a").Expr(), 4)
+	check(lang.Calc[int](lang.Const(1), " - ", lang.Calc[int](lang.Const(2), " - ", lang.Const(3))).Expr(), 2)
+	check(lang.And().Expr(), true)
+	check(lang.Or(lang.Const(false), lang.Const(1).IsNot(2)).Expr(), true)
 }
 
 func FuzzTemplate(f *testing.F) {

@@ -218,16 +218,17 @@ func (c *analysis) set(n *Node, name string, t Type, f *flow, e effects) {
 	f.vars[name] = &variable{typ: t, pos: n.Pos, region: f.region()}
 }
 
-// bind makes name a variable that a body is given.
-func (c *analysis) bind(n *Node, name string, t Type, f *flow) {
+// bind makes name a variable that a body is given, and reports whether it could.
+func (c *analysis) bind(n *Node, name string, t Type, f *flow) bool {
 	if !c.goodName(n, name) {
-		return
+		return false
 	}
 	if old := f.vars[name]; old != nil {
 		c.fail(n, fmt.Sprintf("%q is set already, at %s", name, old.pos), "use another name")
-		return
+		return false
 	}
 	f.vars[name] = &variable{typ: t, pos: n.Pos, region: f.region(), fixed: true}
+	return true
 }
 
 func (c *analysis) goodName(n *Node, name string) bool {
@@ -236,8 +237,8 @@ func (c *analysis) goodName(n *Node, name string) bool {
 		return false // said by limits
 	case reserved[name]:
 		c.fail(n, fmt.Sprintf("%q cannot name a variable: it is a word of the expression language", name), "use another name")
-	case !isName(name):
-		c.fail(n, fmt.Sprintf("%q cannot name a variable", clip(name, 40)), "use letters, digits and _, with no digit first")
+	case !isName(name) || len(name) > 128:
+		c.fail(n, fmt.Sprintf("%q cannot name a variable", clip(name, 40)), "use letters, digits and _, with no digit first, 128 at most")
 	default:
 		return true
 	}

@@ -192,9 +192,7 @@ func (c *analysis) repeat(n *Node, f *flow, e effects) {
 	r := n.Repeat
 	loop := f.loop
 	f.loop = loop || r.Max > 1
-	if r.Index != "" {
-		c.bind(n, r.Index, Type{Kind: TypeInt}, f)
-	}
+	bound := r.Index != "" && c.bind(n, r.Index, Type{Kind: TypeInt}, f)
 	be := c.body(r.Body, f)
 	ue := newEffects()
 	if r.Until != "" {
@@ -204,7 +202,7 @@ func (c *analysis) repeat(n *Node, f *flow, e effects) {
 	}
 	c.checkClaims(n, 1, f, ue)
 	be.then(ue)
-	if r.Index != "" {
+	if bound {
 		delete(be.reads, r.Index)
 		delete(f.vars, r.Index) // rounds are over
 	}
