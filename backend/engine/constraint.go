@@ -37,7 +37,7 @@ type grammarEntry struct {
 }
 
 func newGrammars(vocab func() (*grammar.Vocab, error)) *grammars {
-	return &grammars{vocab: vocab, max: 128, maxBytes: 16 << 20, byKey: make(map[string]*grammarEntry), order: list.New()}
+	return &grammars{vocab: vocab, max: 64, maxBytes: 16 << 20, byKey: make(map[string]*grammarEntry), order: list.New()}
 }
 
 // get returns the grammar of a constraint. It compiles on a goroutine of its
@@ -161,6 +161,7 @@ func specOf(c backend.Constraint) (key string, spec grammar.Spec, err error) {
 	if n > 1 {
 		return "", spec, fmt.Errorf("%w: a constraint has more than one of json_schema, regex, ebnf and choices", backend.ErrInvalid)
 	}
+	spec.Limits.MaskBytes = 8 << 20 // for each of the grammars kept
 	return key, spec, nil
 }
 
