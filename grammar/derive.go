@@ -154,10 +154,12 @@ func (p *pool) loops(id nodeID, sig uint64) bool {
 
 // searchSteps bounds one search for a text of an intersection while a grammar
 // runs (and compileSearchSteps while it is compiled). When it is not enough the state is taken to be alive: the worst that
-// follows is a dead end, never a wrong text.
+// follows is a dead end, never a wrong text. allSearches bounds the steps of
+// all searches of a running grammar.
 const (
 	searchSteps        = 50_000
-	compileSearchSteps = 400_000
+	compileSearchSteps = 150_000
+	allSearches        = 1_000_000
 )
 
 // nonEmpty reports whether some text matches. Expressions without And and Not
@@ -176,10 +178,12 @@ func (p *pool) nonEmpty(id nodeID) bool {
 	queue := []item{{id, -1}}
 	seen := map[nodeID]bool{id: true}
 	found := int32(-1)
-	budget := searchSteps
+	budget := min(searchSteps, p.searches)
 	if !p.running {
 		budget = compileSearchSteps
 	}
+	all := budget
+	defer func() { p.searches -= all - budget }()
 search:
 	for i := 0; i < len(queue); i++ {
 		cur := queue[i].id
@@ -200,6 +204,7 @@ search:
 		}
 		if budget < 0 {
 			if p.running {
+				p.nodes[id].alive = 1
 				return true
 			}
 			failf(ErrTooLarge, "spec", "", "", "an intersection of patterns and lengths is too large to decide")

@@ -48,7 +48,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 		vocab:  vocab, limits: c.limits, maxDepth: int32(c.limits.Stack),
 		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{}, reaches: map[nodeID]int{},
 	}
-	m.running = true
+	m.running, m.searches = true, allSearches
 	m.initMasks()
 	m.init()
 	m.build.reset()

@@ -107,6 +107,7 @@ type pool struct {
 	freeText [nEncoders]nodeID // anyText and what closes it in a compact JSON text
 	work     int               // elementary steps left
 	max      int               // nodes at most
+	searches int               // steps that searches may still take while running
 	running  bool              // past compiling: limits no longer fail
 	base     nodeID            // nodes below are those of basePool
 	buf      []byte

@@ -47,7 +47,7 @@ type Limits struct {
 	SourceBytes int // size of the source: 4 MiB
 	Depth       int // nesting of a schema, a pattern or a rule: 256
 	Nodes       int // automaton nodes, made at compile time or on the way: 1,000,000
-	Work        int // elementary steps of compiling: 20,000,000
+	Work        int // elementary steps of compiling: 10,000,000
 	MaskBytes   int // memory for remembered masks: 32 MiB
 	Stack       int // nesting of the written text: 10,000
 }
@@ -61,7 +61,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.SourceBytes, 4<<20)
 	def(&l.Depth, 256)
 	def(&l.Nodes, 1_000_000)
-	def(&l.Work, 20_000_000)
+	def(&l.Work, 10_000_000)
 	def(&l.MaskBytes, 32<<20)
 	def(&l.Stack, 10_000)
 	return l
