@@ -61,3 +61,46 @@ func TestBuiltProgramReadsBack(t *testing.T) {
 	}
 	sameAfterRoundTrip(t, g)
 }
+
+// A fork inside an open turn: each branch goes on with the turn, a branch's own
+// turns would break it.
+func TestForkInsideAnOpenTurn(t *testing.T) {
+	g := decode(t, `steps:
+  - user: Plan?
+  - role:
+      role: assistant
+      steps:
+        - text: "So far "
+        - fork:
+            name: ways
+            each: [a, b]
+            steps:
+              - text: "${item}: "
+              - gen: {name: way, max_tokens: 2}
+              - fork:
+                  name: deeper
+                  each: [c, d]
+                  as: sub
+                  steps: [{text: "${sub} "}, {gen: {name: leaf, max_tokens: 2}}]
+                  yield: leaf
+            yield: join(deeper, way)
+        - text: ${join(ways, ", ")}
+        - gen: {name: rest, max_tokens: 2}
+  - return: rest
+`)
+	x, err := lang.Explain(g, lang.ExplainOptions{Estimator: byteTokens{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Branches) != 6 || x.Branches[1].ID != "role/ways[0]/deeper[0]" || len(x.Lints) != 0 {
+		t.Errorf("%+v %v", x.Branches, x.Lints)
+	}
+	// <u>Plan?</><a>So far , which no branch changes.
+	if x.Trunk.Tokens != (lang.Range{Min: 15, Max: 15}) {
+		t.Errorf("%+v", x.Trunk)
+	}
+	_, err = lang.Decode([]byte("coppice: 1\nname: x\nsteps:\n  - role:\n      role: assistant\n      steps:\n        - fork: {name: f, each: [a], steps: [{user: hi}]}\n"), "x.yaml")
+	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("a user turn inside the open assistant turn")) {
+		t.Error(err)
+	}
+}

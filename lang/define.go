@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -179,9 +178,7 @@ type Program struct {
 // Branch is the body of one branch of a fork.
 type Branch = Program
 
-// add appends a node that the caller of the builder wrote.
-func (p *Program) add(n *Node) *Node { return p.addAt(caller(), n) }
-
+// addAt appends a node that was written at pos.
 func (p *Program) addAt(pos Pos, n *Node) *Node {
 	n.Pos = pos
 	if !p.usable(pos) {
@@ -274,5 +271,3 @@ func posOf(f runtime.Frame) Pos {
 	file := filepath.ToSlash(f.File)
 	return Pos{File: path.Join(path.Base(path.Dir(file)), path.Base(file)), Line: f.Line}
 }
-
-func quote(s string) string { return strconv.Quote(s) }

@@ -3,6 +3,7 @@ package lang
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // forecaster runs a program without a model, at one end of what can happen: the
@@ -88,9 +89,11 @@ type line struct {
 	turns []fturn
 	done  [][]int32 // sequences that are computed by now, none the beginning of the next
 	first []int32   // of its first request
-	id    string    // instance id of the branch
-	limb  int       // index of its limb, -1 on the trunk
-	ended bool
+	// A node inside of the fork, arm or round whose path is in has the instance id
+	// of that with the rest of its own path behind.
+	in, id string
+	limb   int // index of its limb, -1 on the trunk
+	ended  bool
 }
 
 type fturn struct {
@@ -218,6 +221,13 @@ func (f *forecaster) node(n *Node, l *line) {
 	}
 }
 
+// instance returns the instance id of a node: its path with the branches and
+// rounds that the line is in.
+func (l *line) instance(n *Node) string { return l.id + strings.TrimPrefix(n.ID, l.in) }
+
+// leave puts a line back to where it was before a loop.
+func (l *line) leave(in, id string) { l.in, l.id = in, id }
+
 // computed notes a sequence that the cache holds from now on.
 func (l *line) computed(ids []int32) {
 	if k := len(l.done); k > 0 && common(l.done[k-1], ids) == len(l.done[k-1]) {
@@ -289,6 +299,8 @@ func (l *line) clone() *line {
 func (f *forecaster) repeat(n *Node, l *line) {
 	r := n.Repeat
 	rounds := r.Max
+	id := l.instance(n)
+	defer l.leave(l.in, l.id)
 	if r.Until != "" && !f.hi {
 		rounds = 1
 	}
@@ -301,6 +313,7 @@ func (f *forecaster) repeat(n *Node, l *line) {
 		if r.Index != "" {
 			l.vars[r.Index] = worth{known: true, value: i, count: -1}
 		}
+		l.in, l.id = n.ID, id+"["+strconv.Itoa(i)+"]"
 		f.body(r.Body, l)
 		if r.Until != "" {
 			w := f.value(r.Until, Type{Kind: TypeBool}, l)
@@ -318,6 +331,8 @@ func (f *forecaster) repeat(n *Node, l *line) {
 func (f *forecaster) forEach(n *Node, l *line) {
 	count, items := f.items(n, n.ForEach.Over, l)
 	out := worth{count: count, volatile: true}
+	id := l.instance(n)
+	defer l.leave(l.in, l.id)
 	for i := 0; i < count && !l.ended && f.going(); i++ {
 		if i == maxRounds {
 			f.open.rounds = true
@@ -325,6 +340,7 @@ func (f *forecaster) forEach(n *Node, l *line) {
 			break
 		}
 		l.vars[n.ForEach.As] = item(items, i)
+		l.in, l.id = n.ID, id+"["+strconv.Itoa(i)+"]"
 		f.body(n.ForEach.Body, l)
 		f.gather(&out, n.ForEach.Yield, l)
 	}
@@ -359,10 +375,7 @@ func (f *forecaster) fork(n *Node, l *line) {
 	if !f.trunkSeen {
 		f.setTrunk(l, false)
 	}
-	id := n.ID
-	if l.id != "" {
-		id = l.id + "/" + n.Name
-	}
+	id := l.instance(n)
 	var count int
 	var items []worth
 	switch {
@@ -392,7 +405,9 @@ func (f *forecaster) fork(n *Node, l *line) {
 				lb.label = FormatValue(items[i].value, Type{})
 			}
 		}
-		c.id = lb.id
+		if c.in, c.id = n.ID, lb.id; len(fk.Arms) > 0 {
+			c.id = id // the arm's name is in the paths
+		}
 		f.limbs = append(f.limbs, lb)
 		before := f.total.computed
 		c.first = nil

@@ -26,7 +26,7 @@ func SchemaOf(t reflect.Type) (json.RawMessage, error) {
 	}
 	s, err := reflectSchema(t, recursive)
 	if err != nil {
-		return nil, fmt.Errorf("Go type %s: %w", t, err)
+		return nil, fmt.Errorf("the Go type %s: %w", t, err)
 	}
 	schemas.Store(t, s)
 	return s, nil
@@ -76,7 +76,7 @@ func typeFirst(t *tree) {
 // inspectGo reports whether t holds itself, and refuses what has no JSON.
 func inspectGo(t reflect.Type, above []reflect.Type, depth int) (recursive bool, err error) {
 	if depth > maxTypeDepth {
-		return false, fmt.Errorf("Go type %s is nested deeper than %d", t, maxTypeDepth)
+		return false, fmt.Errorf("the Go type %s is nested deeper than %d", t, maxTypeDepth)
 	}
 	for _, a := range above {
 		if a == t {
@@ -91,7 +91,7 @@ func inspectGo(t reflect.Type, above []reflect.Type, depth int) (recursive bool,
 		case reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 			reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		default:
-			return false, fmt.Errorf("Go type %s has no JSON form: use string keys", t)
+			return false, fmt.Errorf("the Go type %s has no JSON form: use string keys", t)
 		}
 		return inspectGo(t.Elem(), append(above, t), depth+1)
 	case reflect.Struct:
@@ -113,7 +113,7 @@ func inspectGo(t reflect.Type, above []reflect.Type, depth int) (recursive bool,
 			recursive = recursive || r
 		}
 	case reflect.Func, reflect.Chan, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer, reflect.Uintptr:
-		return false, fmt.Errorf("Go type %s has no JSON form: use strings, numbers, bools, slices, maps or structs", t)
+		return false, fmt.Errorf("the Go type %s has no JSON form: use strings, numbers, bools, slices, maps or structs", t)
 	}
 	return recursive, nil
 }

@@ -260,13 +260,3 @@ func (t *tree) appendJSON(b []byte) []byte {
 	}
 	return append(b, '}')
 }
-
-// canonicalJSON returns data as compact JSON with its keys in their order and
-// no escape that is not needed.
-func canonicalJSON(data []byte) (json.RawMessage, error) {
-	t, err := parseJSON(data)
-	if err != nil {
-		return nil, err
-	}
-	return t.appendJSON(make([]byte, 0, len(data))), nil
-}

@@ -228,7 +228,6 @@ func TestSchemaOfGoTypes(t *testing.T) {
 		M    map[string]int    `json:"m"`
 		P    *inner            `json:"p,omitempty"`
 		Skip string            `json:"-"`
-		any  int               //nolint:unused
 		Any  any               `json:"any"`
 		Raw  map[string]string `json:"raw,omitempty"`
 	}
