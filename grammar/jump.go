@@ -1,6 +1,9 @@
 package grammar
 
-import "bytes"
+import (
+	"bytes"
+	"math/bits"
+)
 
 // maxTail is how many tokens back a tokenizer is shown when forced text is
 // encoded.
@@ -40,7 +43,11 @@ func (m *machine) plan(p *place, tail tailTokens) []int32 {
 		return nil
 	}
 	ids := m.encodeAfter(forced, tail)
-	for _, q := range m.crossings(p, forced) {
+	last := len(forced) // from here on rare continuations do not count
+	if v.eager && len(ids) > 0 && !wordByte(forced[last-1]) {
+		last -= len(v.tokens[ids[len(ids)-1]])
+	}
+	for _, q := range m.crossings(p, forced, last) {
 		if len(ids) == 0 {
 			break
 		}
@@ -57,6 +64,11 @@ func (m *machine) plan(p *place, tail tailTokens) []int32 {
 		ids = commonPrefix(ids, m.encodeAfter(forced[:q], tail))
 	}
 	return ids
+}
+
+// wordByte reports whether b may be inside a word.
+func wordByte(b byte) bool {
+	return b >= 0x80 || b == ' ' || b == '_' || b == '-' || b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z'
 }
 
 func commonPrefix(a, b []int32) []int32 {
@@ -114,8 +126,9 @@ func (v *Vocab) spells(ids []int32, text []byte) bool {
 }
 
 // crossings is the places of forced text, last first, at which a token may
-// begin that runs past its end.
-func (m *machine) crossings(p *place, forced []byte) []int {
+// begin that runs past its end; at loose and behind it only where that happens
+// before more than a few of the bytes that may follow.
+func (m *machine) crossings(p *place, forced []byte, loose int) []int {
 	q := p
 	for _, b := range forced {
 		q = m.step(q, b)
@@ -131,14 +144,34 @@ func (m *machine) crossings(p *place, forced []byte) []int {
 		if n < 0 {
 			continue
 		}
+		var merged [4]uint64 // bytes that a token from here on takes in
 		for i := n + 1; i < int(v.nodeEnd[n]); i = int(v.nodeEnd[i]) {
-			if b := v.nodeByte[i]; first[b>>6]&(1<<(b&63)) != 0 {
-				out = append(out, at)
-				break
-			}
+			b := v.nodeByte[i]
+			merged[b>>6] |= 1 << (b & 63) & first[b>>6]
+		}
+		if merged != [4]uint64{} && (at < loose || !rare(&merged, first)) {
+			out = append(out, at)
 		}
 	}
 	return out
+}
+
+// rare reports whether few of the bytes that may follow are in merged, and,
+// where a JSON value begins, no common ones.
+func rare(merged, first *[4]uint64) bool {
+	few, all := 0, 0
+	for i := range merged {
+		few += bits.OnesCount64(merged[i])
+		all += bits.OnesCount64(first[i])
+	}
+	if all < 60 {
+		for _, b := range []byte(`"[{`) {
+			if merged[b>>6]&(1<<(b&63)) != 0 {
+				return false
+			}
+		}
+	}
+	return 4*few <= all
 }
 
 // find is the trie node of text, -1 when no token begins with it.

@@ -19,6 +19,11 @@ type VocabOptions struct {
 	// returned tokens joined must be the text. Without it there is no
 	// jump-forward. It must be safe for concurrent use.
 	Encode func(text []byte) []int32
+	// Eager feeds the last token of a forced text that ends in punctuation even
+	// if the tokenizer would merge it with some continuations. About a third
+	// more tokens are fed; where the text goes on in such a way its tokens are
+	// not the canonical ones. The tokens still do not depend on jumping.
+	Eager bool
 }
 
 // Vocab is the token set of a tokenizer, with a trie over the token bytes. It
@@ -27,6 +32,7 @@ type Vocab struct {
 	tokens [][]byte
 	end    []int32
 	encode func([]byte) []int32
+	eager  bool
 	maxLen int // bytes of the longest token
 
 	// The trie in depth-first order: node i is reached by byte nodeByte[i] at
@@ -53,7 +59,7 @@ type Vocab struct {
 // (a leading blank as 0x20, a byte-fallback token as its one byte); a control
 // token is nil or empty and is never legal inside a grammar.
 func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
-	v := &Vocab{tokens: tokens, end: slices.Clone(opts.EndTokens), encode: opts.Encode, dup: map[int32][]int32{}, inners: map[nodeID]*inner{}}
+	v := &Vocab{tokens: tokens, end: slices.Clone(opts.EndTokens), encode: opts.Encode, eager: opts.Eager, dup: map[int32][]int32{}, inners: map[nodeID]*inner{}}
 	if len(tokens) == 0 {
 		return nil, errors.New("grammar: empty vocabulary")
 	}
