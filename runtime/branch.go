@@ -1,8 +1,8 @@
 package runtime
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/coppice-run/coppice/lang"
 )
@@ -78,7 +78,7 @@ func instanceID(id, enclosing, instance string) string {
 	return instance + "/" + id
 }
 
-func indexed(id string, i int) string { return fmt.Sprintf("%s[%d]", id, i) }
+func indexed(id string, i int) string { return id + "[" + strconv.Itoa(i) + "]" }
 
 // set sets a variable.
 func (b *branch) set(name string, v any) {

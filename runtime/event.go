@@ -17,6 +17,7 @@ type EventKind string
 const (
 	RunStarted     EventKind = "run_started"     // Run, Program, Restored
 	NodeStarted    EventKind = "node_started"    // Task, Node, Branch, Does
+	PromptProgress EventKind = "prompt"          // Task, Node, Branch, Done, Total
 	TextDelta      EventKind = "delta"           // Task, Node, Branch, Text, Offset, Tokens, Forced
 	NodeFinished   EventKind = "node_finished"   // Task, Node, Branch, Does; Text, Finish, Scores, Value or Error; Cost; Restored is 1 if it came from a journal
 	NodeCancelled  EventKind = "node_cancelled"  // Task, Node, Branch
@@ -61,6 +62,9 @@ type Event struct {
 	Error  string               `json:"error,omitempty"`
 	Cost   *backend.Usage       `json:"cost,omitempty"`  // of the node
 	Usage  *Usage               `json:"usage,omitempty"` // of the run so far
+
+	Done  int `json:"done,omitempty"`  // tokens of the prompt computed so far, cached ones included
+	Total int `json:"total,omitempty"` // tokens of the prompt
 
 	Restored int               `json:"restored,omitempty"`
 	First    uint64            `json:"first,omitempty"`
@@ -124,6 +128,13 @@ func (em *emitter) deltas(ctx context.Context, t *Task) func(backend.Delta) {
 	offset := 0
 	return func(d backend.Delta) {
 		if ctx.Err() != nil {
+			return
+		}
+		if d.PromptTokens > 0 {
+			em.emit(Event{
+				Kind: PromptProgress, Task: t.ID, Node: t.Node.ID, Branch: t.Branch,
+				Done: d.PromptDone, Total: d.PromptTokens,
+			})
 			return
 		}
 		em.emit(Event{

@@ -71,7 +71,8 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 		return nil
 	}
 	f.branches = make([]*branch, count)
-	kids := make([]branch, count)
+	// One piece of memory for all that most branches need.
+	kids, own, stacks := make([]branch, count), make([]string, 4*count), make([]frame, 2*count)
 	for i := range kids {
 		c := &kids[i]
 		f.branches[i] = c
@@ -83,6 +84,8 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 		}
 		c.pristine = true
 		c.vars = maps.Clone(b.vars)
+		c.own = own[4*i : 4*i : 4*i+4]
+		c.stack = stacks[2*i : 2*i : 2*i+2]
 		switch {
 		case len(fn.Arms) > 0:
 			arm := &fn.Arms[i]

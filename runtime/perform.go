@@ -40,7 +40,13 @@ func (r *runner) perform(ctx context.Context, t *Task) {
 func (r *runner) carryOut(ctx context.Context, t *Task) Result {
 	switch {
 	case t.Generate != nil:
-		res, err := r.be.Generate(ctx, t.Generate, r.em.deltas(ctx, t))
+		req := t.Generate
+		if r.em != nil {
+			asking := *req
+			asking.Progress = true
+			req = &asking
+		}
+		res, err := r.be.Generate(ctx, req, r.em.deltas(ctx, t))
 		if err == nil && res == nil {
 			err = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
 		}

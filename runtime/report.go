@@ -60,7 +60,7 @@ type Turn struct {
 
 // Report returns what the run gave so far.
 func (m *Machine) Report() *Report {
-	e := &encoder{raws: m.raws, left: m.opt.Limits.Text}
+	e := m.encoder()
 	r := &Report{
 		Value:     json.RawMessage("null"),
 		Variables: e.variables(m.trunk),
@@ -97,28 +97,32 @@ func (m *Machine) Report() *Report {
 
 // Branches returns the branches that the trunk started, and in them theirs.
 func (m *Machine) Branches() []Branch {
-	e := &encoder{raws: m.raws, left: m.opt.Limits.Text}
-	return e.branches(m.trunk)
+	return m.encoder().branches(m.trunk)
 }
 
 func (e *encoder) branches(b *branch) []Branch {
-	out := []Branch{}
+	n := 0
+	for _, f := range b.forks {
+		n += len(f.branches)
+	}
+	out := make([]Branch, 0, n)
 	for _, f := range b.forks {
 		for _, c := range f.branches {
 			var used cost
 			used.addBranch(c)
+			turns := c.prompt.since(c.base, c.parts)
 			br := Branch{
 				ID: c.id, Fork: f.id, Index: c.index, Label: c.label, Status: c.status,
 				Value:     e.shown(c.value, f.node.Fork.Elem),
 				Variables: e.variables(c),
-				Turns:     []Turn{},
+				Turns:     make([]Turn, 0, len(turns)),
 				Usage:     used.usage(),
 				Err:       c.err,
 			}
 			if c.err != nil {
 				br.Error = c.err.Error()
 			}
-			for _, t := range c.prompt.since(c.base, c.parts) {
+			for _, t := range turns {
 				br.Turns = append(br.Turns, Turn{Role: t.Role, Text: t.Text()})
 			}
 			if len(c.forks) > 0 {
@@ -130,16 +134,25 @@ func (e *encoder) branches(b *branch) []Branch {
 	return out
 }
 
+// shown returns a value for a report.
+func (e *encoder) shown(v any, t lang.Type) json.RawMessage {
+	start := len(e.buf)
+	e.show(v, t)
+	return e.since(start)
+}
+
 // variables returns those that b set as a JSON object.
 func (e *encoder) variables(b *branch) json.RawMessage {
-	buf := []byte{'{'}
+	start := len(e.buf)
+	e.buf = append(e.buf, '{')
 	for i, name := range b.own {
 		if i > 0 {
-			buf = append(buf, ',')
+			e.buf = append(e.buf, ',')
 		}
-		buf = append(buf, lang.FormatJSON(name, lang.Type{})...)
-		buf = append(buf, ':')
-		buf = append(buf, e.shown(b.vars[name], lang.Type{})...)
+		e.string(name)
+		e.buf = append(e.buf, ':')
+		e.show(b.vars[name], lang.Type{})
 	}
-	return append(buf, '}')
+	e.buf = append(e.buf, '}')
+	return e.since(start)
 }

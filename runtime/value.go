@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 
@@ -102,27 +101,39 @@ var errTooLarge = errors.New("its JSON is too large")
 // encode returns the JSON of a value: objects that came as JSON as they came,
 // others with the keys in the order of t, then sorted.
 func (m *Machine) encode(v any, t lang.Type) (json.RawMessage, error) {
-	e := encoder{raws: m.raws, left: m.opt.Limits.Text}
+	e := m.encoder()
 	if err := e.value(v, t, 0); err != nil {
 		return nil, err
 	}
-	return e.buf, nil
+	return e.since(0), nil
 }
 
-// encoder writes values as JSON. The values of a report share one, so that
-// together they stay within a limit.
-
+// encoder writes values as JSON, one behind the other, until they are larger
+// than a limit. The texts it returns stay valid as it goes on.
 type encoder struct {
-	raws rawTable
-	buf  []byte
-	left int // bytes that may follow what earlier values took
+	raws  rawTable
+	buf   []byte
+	limit int // bytes of buf
+}
+
+func (m *Machine) encoder() *encoder {
+	return &encoder{raws: m.raws, limit: m.opt.Limits.Text}
+}
+
+// since returns what was written after the first start bytes.
+func (e *encoder) since(start int) json.RawMessage {
+	return e.buf[start:len(e.buf):len(e.buf)]
 }
 
 func (e *encoder) value(v any, t lang.Type, depth int) error {
-	if len(e.buf) > e.left || depth > 1000 {
+	if len(e.buf) > e.limit || depth > 1000 {
 		return errTooLarge
 	}
 	switch v := v.(type) {
+	case nil:
+		e.buf = append(e.buf, "null"...)
+	case string:
+		e.string(v)
 	case map[string]any:
 		if raw, ok := e.raws[identity(v)]; ok {
 			e.buf = append(e.buf, raw.text...)
@@ -144,10 +155,23 @@ func (e *encoder) value(v any, t lang.Type, depth int) error {
 			}
 		}
 		e.buf = append(e.buf, ']')
-		return nil
+	default:
+		e.buf = append(e.buf, lang.FormatJSON(v, t)...)
 	}
-	e.buf = append(e.buf, lang.FormatJSON(v, t)...)
 	return nil
+}
+
+// string writes a JSON string; most need no escapes.
+func (e *encoder) string(s string) {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			e.buf = append(e.buf, lang.FormatJSON(s, lang.Type{})...)
+			return
+		}
+	}
+	e.buf = append(e.buf, '"')
+	e.buf = append(e.buf, s...)
+	e.buf = append(e.buf, '"')
 }
 
 func (e *encoder) object(v map[string]any, t lang.Type, depth int) error {
@@ -172,7 +196,7 @@ func (e *encoder) object(v map[string]any, t lang.Type, depth int) error {
 		if i > 0 {
 			e.buf = append(e.buf, ',')
 		}
-		e.buf = append(e.buf, lang.FormatJSON(k, lang.Type{})...)
+		e.string(k)
 		e.buf = append(e.buf, ':')
 		ft := lang.Type{}
 		if i < len(types) {
@@ -186,16 +210,12 @@ func (e *encoder) object(v map[string]any, t lang.Type, depth int) error {
 	return nil
 }
 
-// shown returns the JSON of a value for a report; a value that has none, or none
-// that is left room for, is replaced by a string that says so.
-func (e *encoder) shown(v any, t lang.Type) json.RawMessage {
-	e.buf = nil
-	if err := e.value(v, t, 0); err != nil || len(e.buf) > e.left {
-		if err == nil {
-			err = errTooLarge
-		}
-		return lang.FormatJSON(fmt.Sprintf("(not shown: %v)", err), lang.Type{})
+// show writes a value for a report. One that there is no room left for is
+// replaced by a string that says so.
+func (e *encoder) show(v any, t lang.Type) {
+	start := len(e.buf)
+	if err := e.value(v, t, 0); err != nil || len(e.buf) > e.limit {
+		e.buf = e.buf[:start]
+		e.string("(not shown: too large)")
 	}
-	e.left -= len(e.buf)
-	return e.buf
 }
