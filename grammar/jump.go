@@ -3,6 +3,7 @@ package grammar
 import (
 	"bytes"
 	"math/bits"
+	"slices"
 )
 
 // maxTail is how many tokens back a tokenizer is shown when forced text is
@@ -27,9 +28,10 @@ func (t tailTokens) with(token int32) tailTokens {
 // Let F be the forced text. In the encoding of a whole text F·R some token
 // begins at a place q of F and is the first that reaches the end of F or goes
 // past it. No merge crosses q, so the tokens before q are those of F[:q]. The
-// possible q are the end of F and the places where a token of the vocabulary
-// begins that spells F[q:] and goes on with a byte that the grammar allows.
-// The plan is what the encodings of F[:q] for all these q have in common.
+// possible q are the end of F and the crossings: places where the tokenizer
+// would begin a token that spells F[q:] and goes on with a byte that the
+// grammar allows. The plan is what the encodings of F[:q] for all these q have
+// in common.
 //
 // F is encoded behind the last tokens before it, as far as the tokenizer keeps
 // the boundary between them.
@@ -47,7 +49,7 @@ func (m *machine) plan(p *place, tail tailTokens) []int32 {
 	if v.eager && len(ids) > 0 && !wordByte(forced[last-1]) {
 		last -= len(v.tokens[ids[len(ids)-1]])
 	}
-	for _, q := range m.crossings(p, forced, last) {
+	for _, q := range m.crossings(p, forced, last, tail) {
 		if len(ids) == 0 {
 			break
 		}
@@ -125,10 +127,11 @@ func (v *Vocab) spells(ids []int32, text []byte) bool {
 	return len(text) == 0
 }
 
-// crossings is the places of forced text, last first, at which a token may
-// begin that runs past its end; at loose and behind it only where that happens
-// before more than a few of the bytes that may follow.
-func (m *machine) crossings(p *place, forced []byte, loose int) []int {
+// crossings is the places of forced text, last first, at which a token begins
+// that runs past its end in the encoding of some continuation; at loose and
+// behind it only where that happens before more than a few of the bytes that
+// may follow.
+func (m *machine) crossings(p *place, forced []byte, loose int, tail tailTokens) []int {
 	q := p
 	for _, b := range forced {
 		q = m.step(q, b)
@@ -138,22 +141,89 @@ func (m *machine) crossings(p *place, forced []byte, loose int) []int {
 	}
 	first := m.firstBytes(q)
 	v := m.vocab
+	// What comes before bears on the answer no further back than a token or
+	// two: answers are shared by all forced texts that end alike.
+	text := forced
+	if len(text) < 2*v.maxLen && tail[maxTail-1] >= 0 {
+		text = slices.Concat(v.tokens[tail[maxTail-1]], forced)
+	}
+	const context = 48
+	if len(text) > context {
+		text = text[len(text)-context:]
+		for len(text) > 0 && text[0]&0xC0 == 0x80 {
+			text = text[1:] // not from inside a character
+		}
+	}
+	key := crossKey{string(text), *first}
+	found, ok := m.crossed[key]
+	if !ok {
+		found = v.cross(text, first)
+		if len(m.crossed) > 4096 {
+			clear(m.crossed)
+		}
+		m.crossed[key] = found
+	}
 	var out []int
-	for at := len(forced) - 1; at >= max(0, len(forced)-v.maxLen+1); at-- {
-		n := v.find(forced[at:])
-		if n < 0 {
-			continue
-		}
-		var merged [4]uint64 // bytes that a token from here on takes in
-		for i := n + 1; i < int(v.nodeEnd[n]); i = int(v.nodeEnd[i]) {
-			b := v.nodeByte[i]
-			merged[b>>6] |= 1 << (b & 63) & first[b>>6]
-		}
-		if merged != [4]uint64{} && (at < loose || !rare(&merged, first)) {
+	for _, c := range found {
+		if at := len(forced) - c.back; at >= 0 && (at < loose || !rare(&c.merged, first)) {
 			out = append(out, at)
 		}
 	}
 	return out
+}
+
+type crossKey struct {
+	text  string
+	first [4]uint64
+}
+
+// crossing is a place so many bytes before the end of a text, and the bytes
+// that a token from there on may take in behind the end.
+type crossing struct {
+	back   int
+	merged [4]uint64
+}
+
+// perByte is how many tokens with one next byte are tried at one place.
+const perByte = 4
+
+// cross finds the crossings of text, nearest the end first. Candidates are the
+// tokens that spell the text from some place on and go on with an allowed
+// byte; the tokenizer says whether it would use them there.
+func (v *Vocab) cross(text []byte, first *[4]uint64) []crossing {
+	byBack := make([]crossing, len(text)+1)
+	var probe []byte
+	for at := len(text) - 1; at >= max(0, len(text)-v.maxLen+1); at-- {
+		n := v.find(text[at:])
+		if n < 0 {
+			continue
+		}
+		for i := n + 1; i < int(v.nodeEnd[n]); i = int(v.nodeEnd[i]) {
+			b := v.nodeByte[i]
+			if first[b>>6]&(1<<(b&63)) == 0 {
+				continue
+			}
+			tokens := v.order[v.nodeRank[i]:v.nodeRank[v.nodeEnd[i]]]
+			for k := range min(perByte, len(tokens)) {
+				t := v.tokens[tokens[k*len(tokens)/min(perByte, len(tokens))]]
+				probe = append(append(probe[:0], text[:at]...), t...)
+				pos := 0
+				for _, id := range v.encode(probe) {
+					if id < 0 || int(id) >= len(v.tokens) {
+						break
+					}
+					end := pos + len(v.tokens[id])
+					if pos < len(text) && end > len(text) {
+						c := &byBack[len(text)-pos]
+						c.back = len(text) - pos
+						c.merged[b>>6] |= 1 << (b & 63)
+					}
+					pos = end
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(byBack, func(c crossing) bool { return c.back == 0 })
 }
 
 // rare reports whether few of the bytes that may follow are in merged, and,

@@ -61,6 +61,7 @@ type machine struct {
 	masks    maskStore
 	inners   map[nodeID]*inner
 	reaches  map[nodeID]int
+	crossed  map[crossKey][]crossing
 	build    builder
 }
 
