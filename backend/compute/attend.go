@@ -155,17 +155,18 @@ func Merge(dst []float32, maxs, sums []float32, stride int, outs []float32, outS
 	}
 }
 
-// StoreKV rounds the key and value of one kv head to bfloat16 and stores them at
-// position pos of a page, keys first, in the layout of Paged.
-func StoreKV(page []uint16, key, value []float32, pos int) {
-	n := len(key)
-	k, v := page[:n*pagePositions], page[n*pagePositions:][:n*pagePositions]
+// Store rounds a key and a value to bfloat16 and stores them at position pos of
+// a page.
+func (p *Paged) Store(page, pos int, key, value []float32) {
+	n := p.Dim * pagePositions
+	k := p.Data[p.Keys+page*p.Stride:][:n]
+	v := p.Data[p.Values+page*p.Stride:][:n]
 	k = k[2*pos:]
-	for d := 0; d+1 < n; d += 2 {
+	for d := 0; d+1 < len(key); d += 2 {
 		k[d*pagePositions] = brain(key[d])
 		k[d*pagePositions+1] = brain(key[d+1])
 	}
-	v = v[pos/2*2*n+pos%2:]
+	v = v[pos/2*2*p.Dim+pos%2:]
 	for c, x := range value {
 		v[2*c] = brain(x)
 	}

@@ -1,8 +1,8 @@
 package compute
 
 import (
+	"encoding/binary"
 	"fmt"
-	"math"
 	"unsafe"
 )
 
@@ -147,13 +147,15 @@ func (m *Matrix) SetBlocks(r int, blocks []Block) {
 	for b := range blocks[:m.nb] {
 		blk := &blocks[b]
 		q := m.q[(p*m.nb+b)*m.Kind.blockBytes():][:m.Kind.blockBytes()]
+		// Four columns at a time, as a little-endian word.
 		if m.Kind == Int4Min {
-			for i := range BlockCols / 2 {
-				q[i/4*64+r*4+i%4] = blk.Q[i]&15 | blk.Q[i+16]<<4
+			for g := range 4 {
+				low, high := binary.LittleEndian.Uint32(blk.Q[4*g:]), binary.LittleEndian.Uint32(blk.Q[4*g+16:])
+				binary.LittleEndian.PutUint32(q[g*64+r*4:], low&0x0f0f0f0f|high<<4&0xf0f0f0f0)
 			}
 		} else {
-			for i, v := range blk.Q {
-				q[i/4*64+r*4+i%4] = v
+			for g := range 8 {
+				binary.LittleEndian.PutUint32(q[g*64+r*4:], binary.LittleEndian.Uint32(blk.Q[4*g:]))
 			}
 		}
 		for h := range per {
@@ -197,15 +199,4 @@ func (m *Matrix) Row(dst []float32, r int) {
 			dst[c] = d * float32(int(q[i/4*64+r*4+i%4])-128)
 		}
 	}
-}
-
-// Finite tells whether every weight of a float matrix and every scale of a
-// quantised one is finite; the kernels give garbage, but no fault, otherwise.
-func (m *Matrix) Finite() bool {
-	for _, v := range m.f {
-		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return false
-		}
-	}
-	return true // half floats saturate when they are stored
 }

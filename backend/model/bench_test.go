@@ -148,3 +148,25 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLoad packs the weights of a file that is in the page cache.
+func BenchmarkLoad(b *testing.B) {
+	names, _ := filepath.Glob(filepath.Join(os.Getenv(modelsVariable), "*.gguf"))
+	for _, name := range names {
+		b.Run(filepath.Base(name), func(b *testing.B) {
+			for b.Loop() {
+				f, err := gguf.Open(name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.SetBytes(int64(f.Size()))
+				m, err := Load(f, Options{Threads: 1})
+				if err != nil {
+					b.Fatal(err)
+				}
+				m.Close()
+				f.Close()
+			}
+		})
+	}
+}

@@ -57,8 +57,10 @@ func both(v float32) [2]float32 { return [2]float32{v, v} }
 
 func decodeQ8(d *compute.Block, b []byte) {
 	d.D = both(half(b))
-	for i, q := range b[2:34] {
-		d.Q[i] = q + 128 // int8 to offset 128
+	for i := 0; i < 32; i += 8 {
+		// int8 to offset 128: the sign bits turned.
+		q := binary.LittleEndian.Uint64(b[2+i:])
+		binary.LittleEndian.PutUint64(d.Q[i:], q^0x8080808080808080)
 	}
 }
 
@@ -69,10 +71,15 @@ func decodeQ4(d *compute.Block, b []byte, min bool) {
 	if min {
 		d.M, b = both(half(b)), b[2:]
 	}
-	for i, q := range b[:16] {
-		d.Q[i], d.Q[i+16] = q&15, q>>4
+	for i := 0; i < 16; i += 8 {
+		q := binary.LittleEndian.Uint64(b[i:])
+		binary.LittleEndian.PutUint64(d.Q[i:], q&nibbles)
+		binary.LittleEndian.PutUint64(d.Q[i+16:], q>>4&nibbles)
 	}
 }
+
+// nibbles masks the low halves of eight bytes.
+const nibbles = 0x0f0f0f0f0f0f0f0f
 
 // decodeQ5 reads values q*d+m, or (q-16)*d without a minimum.
 func decodeQ5(d *compute.Block, b []byte, min bool) {

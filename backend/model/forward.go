@@ -370,14 +370,15 @@ func (w *workspace) doKeys(_, i int) {
 		compute.Add(v, l.vBias)
 	}
 	cos, sin := w.angles(i)
-	page := w.kv.layer(w.layer)[int(t.row.Pages[t.pos/PageSize])*m.layerPage():][:m.layerPage()]
+	page := int(t.row.Pages[t.pos/PageSize])
 	for h := range c.KVHeads {
 		head := k[h*hd:][:hd]
 		if l.kNorm != nil {
 			compute.Norm(head, head, l.kNorm, c.RMSEps)
 		}
 		rotate(head, cos, sin, m.fam.neox)
-		compute.StoreKV(page[h*2*PageSize*hd:][:2*PageSize*hd], head, v[h*hd:][:hd], t.pos%PageSize)
+		kv := w.kv.head(w.layer, h)
+		kv.Store(page, t.pos%PageSize, head, v[h*hd:][:hd])
 	}
 }
 
@@ -407,10 +408,7 @@ func (w *workspace) doAttend(worker, task int) {
 			q.Set(j*group+g, row[h*hd:][:hd], p.low(pos), pos+1, slot)
 		}
 	}
-	kv := compute.Paged{
-		Data: w.kv.layer(w.layer), Stride: w.m.layerPage(), Dim: hd,
-		Keys: head * 2 * PageSize * hd, Values: (head*2 + 1) * PageSize * hd,
-	}
+	kv := w.kv.head(w.layer, head)
 	for s := t.s0; s < t.s1; s++ {
 		q.Attend(&w.partials, &kv, s, t.pages[s*spanPages:min(len(t.pages), (s+1)*spanPages)])
 	}

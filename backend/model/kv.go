@@ -8,11 +8,10 @@ import (
 
 // A KV is a pool of pages for keys and values, all layers, as bfloat16.
 //
-// Within a layer the pages lie one after the other, so that a sequence on
-// consecutive pages is read as one stream. A page of a layer holds for each kv
-// head the keys as [HeadDim/2][16 tokens][2] and then the values as
-// [8 pairs of tokens][HeadDim][2], as compute.Paged wants them: both products of
-// attention walk a page in storage order.
+// Keys and values of a head and layer lie apart, page after page: keys of a page
+// as [HeadDim/2][16 tokens][2], values as [8 pairs of tokens][HeadDim][2], as
+// compute.Paged wants them. So a sequence on consecutive pages is read as two
+// streams per head, 16 pages of each at a time, which is what memory does best.
 //
 // Memory is reserved at once and used as pages are written. A KV belongs to
 // the Model that made it. Its methods may not run during a Forward on it.
@@ -20,7 +19,7 @@ type KV struct {
 	m     *Model
 	pages int
 	mem   *compute.Memory
-	data  []uint16 // [layer][page][kv head][K, V]
+	data  []uint16 // [layer][kv head][keys, values][page]
 }
 
 // NewKV returns a KV of the given number of pages.
@@ -55,17 +54,21 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 	if tokens <= 0 || dst == src {
 		return
 	}
-	n := k.m.layerPage()
-	for l := range k.m.cfg.Layers {
-		layer := k.data[l*k.pages*n:][:k.pages*n]
-		copy(layer[int(dst)*n:][:n], layer[int(src)*n:][:n])
+	n := k.m.cfg.HeadDim * PageSize
+	for part := range k.m.cfg.Layers * k.m.cfg.KVHeads * 2 {
+		p := k.data[part*k.pages*n:][:k.pages*n]
+		copy(p[int(dst)*n:][:n], p[int(src)*n:][:n])
 	}
 }
 
-// layer returns the pages of layer l.
-func (k *KV) layer(l int) []uint16 {
-	n := k.m.layerPage() * k.pages
-	return k.data[l*n:][:n]
+// head returns where the pages of a head lie.
+func (k *KV) head(layer, head int) compute.Paged {
+	n := k.m.cfg.HeadDim * PageSize
+	part := (layer*k.m.cfg.KVHeads + head) * 2
+	return compute.Paged{
+		Data: k.data, Keys: part * k.pages * n, Values: (part + 1) * k.pages * n,
+		Stride: n, Dim: k.m.cfg.HeadDim,
+	}
 }
 
 // Close gives the memory back. The KV must not be used afterwards.
