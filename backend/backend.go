@@ -131,6 +131,9 @@ type Request struct {
 	// NoJump turns jump-forward off: forced tokens are then fed one forward
 	// pass each. The output is the same.
 	NoJump bool `json:"no_jump,omitempty"`
+	// Progress asks for deltas that say how much of the prompt is computed, from
+	// backends that know.
+	Progress bool `json:"progress,omitempty"`
 	// Logprobs asks for the log-probability of each generated token.
 	Logprobs bool `json:"logprobs,omitempty"`
 	// Salt separates cache entries of tenants that must not see each other's
@@ -152,6 +155,9 @@ type Delta struct {
 	Text   string  // valid UTF-8; empty if the tokens end inside a character or a possible stop string
 	Tokens []Token // the new tokens; nil from backends that show none
 	Origin Origin  // of all of Tokens
+	// PromptDone of PromptTokens are computed or were in the cache. Only in
+	// deltas that Request.Progress asked for, which hold nothing else.
+	PromptDone, PromptTokens int
 }
 
 // FinishReason says why a generation ended.

@@ -168,6 +168,9 @@ func (e *Engine) step(plan []work) {
 		w.seq.usage.pass(e.id, e.pass, w.n)
 		e.totals.Computed += uint64(w.n)
 		e.sched.progress(w.seq, w.n)
+		if g, ok := w.seq.task.(*generation); ok && g.listened && g.req.Progress && w.seq.prefilling() {
+			g.out.send([]backend.Delta{{PromptDone: w.seq.computed, PromptTokens: w.seq.prompt}})
+		}
 	}
 	used := 0
 	for i, w := range e.steps {

@@ -41,6 +41,8 @@ type viewRow struct {
 	text      strings.Builder
 	state     byte // '.' running, '+' done, '!' failed, '-' cancelled
 	note      string
+	done      int // tokens of the prompt computed so far
+	total     int // tokens of the prompt, 0 if unknown
 }
 
 const frameTime = 80 * time.Millisecond
@@ -75,6 +77,9 @@ func (v *view) Emit(e runtime.Event) {
 		if r.label == "" {
 			r.label = v.labelOf(e.Branch)
 		}
+	case runtime.PromptProgress:
+		r := v.row(e.Task)
+		r.done, r.total = e.Done, e.Total
 	case runtime.TextDelta:
 		v.row(e.Task).text.WriteString(e.Text)
 	case runtime.NodeFinished:
@@ -236,7 +241,10 @@ func (r *viewRow) line(width, frame int) string {
 	head := r.id + r.labelText()
 	text := oneLine(r.text.String())
 	if r.state == '.' && text == "" {
-		text = "reading"
+		text = "waiting"
+		if r.total > 0 {
+			text = fmt.Sprintf("reading %s %s of %s tokens", bar(r.done, r.total, 16), thousands(r.done), thousands(r.total))
+		}
 	}
 	text += r.note
 	room := width - 4 - runewidth.StringWidth(head) - 2
@@ -253,6 +261,12 @@ func (r *viewRow) line(width, frame int) string {
 		}
 	}
 	return fmt.Sprintf("  \x1b[%sm%s\x1b[0m %s  \x1b[2m%s\x1b[0m", colour, mark, head, text)
+}
+
+// bar draws done of total over width columns.
+func bar(done, total, width int) string {
+	n := min(done*width/max(total, 1), width)
+	return strings.Repeat("█", n) + strings.Repeat("░", width-n)
 }
 
 // oneLine makes text fit a line and keeps control characters of a model's
