@@ -94,9 +94,9 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 	}
 	hints := backend.Hints{Run: []string{"", "a", "b"}[r.IntN(3)], Siblings: r.IntN(4), Reused: r.IntN(3) == 0, LastUse: r.IntN(3) == 0}
 	if r.IntN(4) == 0 {
-		all := []string{"high", "higher", "low", "lower than the rest", "is", "the thing"}
+		all := []string{"high", "higher", "low", "lower than the rest", "is", "the thing", longText(30) + "a", longText(30) + "b and", longText(30)}
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		return &call{score: &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(5)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints}}
+		return &call{score: &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(8)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints}}
 	}
 	if r.IntN(8) == 0 {
 		ids := encodeText(fakeTokenizer{}, trunks[r.IntN(len(trunks))]+fmt.Sprint(r.IntN(4)))
@@ -180,6 +180,9 @@ func randomSchedule(t *testing.T, r *rand.Rand, m, alone Model) {
 		}
 		want := oracle.run(context.Background(), fresh)
 		compareOutcome(t, fmt.Sprintf("call %d", i), c, got[i], want)
+	}
+	for range 2 { // what was aborted last has been ended
+		e.do(func() {})
 	}
 	preempted.Add(e.Stats().Preempted)
 	if st := e.Stats(); st.Held != 0 || st.Waiting+st.Running != 0 || st.Free+st.Evictable != st.Pages {

@@ -21,6 +21,9 @@ import (
 //	                 +-- " cri" "tical"   a row of one token
 //	                 +-- " lo" "w" "er"   a row of two
 //
+// Options that share a long beginning share a row for it and go on from its
+// last logits, as all do from the prompt's.
+//
 // The boundary is where the options begin to differ from the prompt when prompt
 // and option are tokenised as one text. If that is before the prompt's end
 // (text "is ", option "high", tokens "is", " high"), all options are scored
@@ -45,11 +48,18 @@ type scored struct {
 	logprobs []float64
 }
 
-// scoreRow is the task of an option's sequence.
+// scoreRow is the task of a sequence that reads tokens [first, to) after the
+// boundary, which are the same in all options of its group.
 type scoreRow struct {
 	*scoring
-	option int
+	group []int
+	first int
+	to    int
 }
+
+// rowWorth is the number of tokens that a row of their own must save before
+// options share one: it costs a pass.
+const rowWorth = 16
 
 // Score implements [backend.Backend]. The rows of an option never depend on the
 // others, so a score is the same whatever else is asked for.
@@ -179,47 +189,83 @@ func (sc *scoring) from(s *sequence) int { return len(s.tokens) - 1 }
 
 func (sc *scoring) wants(s *sequence, pos int) bool { return pos == len(s.tokens)-1 }
 
-// logits is called once, after the prompt: it gives the first token of every
-// option and starts the rows of the longer ones.
+// logits is called once, after the prompt.
 func (sc *scoring) logits(e *Engine, s *sequence, pos int, logits []float32) {
-	lse := logSumExp(logits)
-	for i := range sc.options {
-		o := &sc.options[i]
-		o.logprobs[0] = float64(logits[o.tokens[0]]) - lse
-		if len(o.tokens) > 1 {
-			sc.left++
-		}
+	group := make([]int, len(sc.options))
+	for i := range group {
+		group[i] = i
 	}
 	e.sched.remove(s)
-	if err := finiteFirst(sc.options); err != nil {
-		e.finish(s, err)
+	if !sc.read(group, 0, logits) {
+		e.finish(s, errNaN)
 		return
 	}
-	for i, o := range sc.options {
-		if len(o.tokens) == 1 {
-			continue
-		}
-		row := &sequence{
-			id: s.id, ctx: s.ctx, ns: s.ns, order: s.order,
-			hints:  backend.Hints{Run: s.hints.Run, LastUse: s.hints.LastUse},
-			task:   &scoreRow{sc, i},
-			tokens: slices.Concat(s.tokens, o.tokens[:len(o.tokens)-1]),
-			front:  true, child: true,
-		}
-		row.prompt = len(row.tokens)
-		e.sched.enqueue(row)
-	}
+	sc.branch(e, s, group, 0)
 	e.finish(s, nil)
 }
 
-// finiteFirst reports logits that are not numbers.
-func finiteFirst(options []scored) error {
-	for _, o := range options {
-		if o.logprobs[0] != o.logprobs[0] {
-			return errNaN
+// read takes the log-probability of token i of the options in group from the
+// logits before it. It reports false if one is not a number.
+func (sc *scoring) read(group []int, i int, logits []float32) bool {
+	lse := logSumExp(logits)
+	for _, g := range group {
+		if o := &sc.options[g]; i < len(o.tokens) {
+			o.logprobs[i] = float64(logits[o.tokens[i]]) - lse
+			if o.logprobs[i] != o.logprobs[i] {
+				return false
+			}
 		}
 	}
-	return nil
+	return true
+}
+
+// branch starts the rows of a group that agrees on its first depth tokens, and
+// whose next token is scored already. s has computed those tokens.
+func (sc *scoring) branch(e *Engine, s *sequence, group []int, depth int) {
+	for len(group) > 0 {
+		// The options that go on as the first of the group does.
+		next := sc.options[group[0]].tokens
+		var part, rest []int
+		shared := len(next)
+		for _, g := range group {
+			n := 0
+			if t := sc.options[g].tokens; len(next) > depth && len(t) > depth {
+				n = commonPrefix(next[depth:], t[depth:])
+			}
+			if g != group[0] && n == 0 {
+				rest = append(rest, g)
+				continue
+			}
+			part = append(part, g)
+			if g != group[0] {
+				shared = min(shared, depth+n)
+			}
+		}
+		group = rest
+		if len(part) > 1 && (shared-depth)*(len(part)-1) >= rowWorth {
+			sc.start(e, s, part, depth, shared)
+			continue
+		}
+		for _, g := range part {
+			if to := len(sc.options[g].tokens) - 1; to > depth {
+				sc.start(e, s, []int{g}, depth, to)
+			}
+		}
+	}
+}
+
+// start gives the scheduler a row.
+func (sc *scoring) start(e *Engine, s *sequence, group []int, first, to int) {
+	sc.left++
+	row := &sequence{
+		id: s.id, ctx: s.ctx, ns: s.ns, order: s.order,
+		hints:  backend.Hints{Run: s.hints.Run, LastUse: s.hints.LastUse},
+		task:   &scoreRow{sc, group, first, to},
+		tokens: slices.Concat(sc.trunk.tokens, sc.options[group[0]].tokens[:to]),
+		front:  true, child: true,
+	}
+	row.prompt = len(row.tokens)
+	e.sched.enqueue(row)
 }
 
 func (sc *scoring) finish(_ *Engine, s *sequence, err error) {
@@ -235,22 +281,23 @@ func (sc *scoring) finish(_ *Engine, s *sequence, err error) {
 	}
 }
 
-func (r *scoreRow) from(*sequence) int { return r.prefix }
+func (r *scoreRow) from(*sequence) int { return r.prefix + r.first }
 
-func (r *scoreRow) wants(_ *sequence, pos int) bool { return pos >= r.prefix }
+func (r *scoreRow) wants(s *sequence, pos int) bool { return pos >= r.from(s) }
 
 func (r *scoreRow) logits(e *Engine, s *sequence, pos int, logits []float32) {
-	o := &r.options[r.option]
 	i := pos - r.prefix + 1 // the token after pos
-	o.logprobs[i] = float64(logits[o.tokens[i]]) - logSumExp(logits)
-	if o.logprobs[i] != o.logprobs[i] {
+	if !r.read(r.group, i, logits) {
 		e.sched.remove(s)
 		e.finish(s, errNaN)
 		return
 	}
-	if i == len(o.tokens)-1 {
+	if i == r.to {
 		r.left--
 		e.sched.remove(s)
+		if len(r.group) > 1 {
+			r.branch(e, s, r.group, r.to)
+		}
 		e.finish(s, nil)
 	}
 }

@@ -179,3 +179,28 @@ func TestScoreInvalid(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLongOptionsShareTheirBeginning: of three options with 40 tokens in
+// common, those are computed once, and the scores are as for each alone.
+func TestLongOptionsShareTheirBeginning(t *testing.T) {
+	e := newFake(t, nil)
+	common := longText(60)
+	options := []string{common + "x and", "other", common + "y and more", common, common + "y and less", "o"}
+	turns := []backend.Turn{user("which?")}
+	r := mustScore(t, e, &backend.ScoreRequest{Turns: turns, Options: options, Closed: true})
+	apart := 0
+	for i, o := range options {
+		alone := mustScore(t, newFake(t, nil), &backend.ScoreRequest{Turns: turns, Options: []string{o}, Closed: true})
+		if !reflect.DeepEqual(alone.Options[0], r.Options[i]) {
+			t.Errorf("%q alone %+v, among others %+v", o, alone.Options[0], r.Options[i])
+		}
+		apart += alone.Usage.ComputedTokens - alone.Usage.PromptTokens
+	}
+	n := len(encodeText(e.tok, common))
+	if got, want := r.Usage.ComputedTokens-r.Usage.PromptTokens, apart-3*n; got > want+3 {
+		t.Errorf("%d option tokens computed, want about %d; apart they are %d", got, want, apart)
+	}
+	if got := passes(r.Usage); got != 3 {
+		t.Errorf("%d passes, want the prompt's, the beginning's and the ends'", got)
+	}
+}
