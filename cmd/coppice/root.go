@@ -79,7 +79,7 @@ on at any point.
 		}
 	}
 	add("program", a.runCmd(), a.resumeCmd(), a.explainCmd(), a.graphCmd(), a.journalCmd())
-	add("model", a.modelsCmd(), a.tokenizeCmd(), a.generateCmd(), a.logitsCmd())
+	add("model", a.serveCmd(), a.modelsCmd(), a.tokenizeCmd(), a.generateCmd(), a.logitsCmd())
 	add("measure", a.benchCmd(), a.grammarCmd())
 	root.AddCommand(a.versionCmd())
 	return root

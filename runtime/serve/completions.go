@@ -1,0 +1,309 @@
+package serve
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/coppice-run/coppice/backend"
+)
+
+// completionRequest is a request of /v1/completions after reading.
+type completionRequest struct {
+	job
+	model    string
+	created  int64
+	echo     bool
+	logprobs bool
+	topShown int
+	stream   bool
+	usage    bool
+	always   bool
+}
+
+// The JSON of completions; a chunk has the same form.
+type (
+	completion struct {
+		ID          string             `json:"id"`
+		Object      string             `json:"object"`
+		Created     int64              `json:"created"`
+		Model       string             `json:"model"`
+		Fingerprint *string            `json:"system_fingerprint"`
+		Choices     []completionChoice `json:"choices"`
+		Usage       *usage             `json:"usage,omitempty"`
+		Emulated    []string           `json:"coppice_emulated,omitempty"`
+	}
+	completionChoice struct {
+		Index    int                 `json:"index"`
+		Text     string              `json:"text"`
+		Logprobs *completionLogprobs `json:"logprobs"`
+		Finish   *string             `json:"finish_reason"`
+		Matched  *string             `json:"stop_reason,omitempty"`
+	}
+	completionLogprobs struct {
+		Tokens  []string             `json:"tokens"`
+		Values  []*float64           `json:"token_logprobs"`
+		Top     []map[string]float64 `json:"top_logprobs"`
+		Offsets []int                `json:"text_offset"` // in characters
+	}
+	nullCompletionUsage struct {
+		*completion
+		Usage *usage `json:"usage"`
+	}
+)
+
+// completions is POST /v1/completions.
+func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
+	f, err := s.readFields(w, r)
+	if err != nil {
+		return err
+	}
+	q, err := s.readCompletion(r, f)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("X-Request-Id", q.id)
+	ends := make([]*choice, q.choices())
+	if q.stream {
+		return s.streamCompletion(w, r, q, ends)
+	}
+	err = s.run(r.Context(), &q.job, func(steps []step) error {
+		for _, x := range steps {
+			if x.end != nil {
+				ends[x.index] = x.end
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	u := usageOf(ends)
+	out := s.completion(q, &u)
+	out.Emulated = ends[0].result.Emulated
+	for i, c := range ends {
+		text := c.result.Part.Text
+		if q.echo {
+			text = c.prompt.text + text
+		}
+		out.Choices = append(out.Choices, s.completionEnd(q, i, c, text, 0))
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+func (s *Server) readCompletion(r *http.Request, f *fields) (*completionRequest, error) {
+	if err := s.checkModel(f); err != nil {
+		return nil, err
+	}
+	t := tenantOf(r.Context())
+	q := &completionRequest{model: s.cfg.Names[0], created: time.Now().Unix()}
+	q.job = job{id: s.requestID(r, f, "cmpl-"), tenant: t, readFrom: -1, promptAt: "prompt"}
+	s.readCommon(f, t, &q.job)
+	q.echo = f.flag("echo", false)
+	q.base.MaxTokens = int(f.whole("max_tokens", 16, 0, math.MaxInt32))
+	switch {
+	case string(f.members["max_tokens"]) == "null":
+		q.base.MaxTokens = 0 // the room that is left
+	case q.base.MaxTokens == 0:
+		q.nothing = true
+		if !q.echo {
+			f.fail("max_tokens", "is 0, which makes sense only with echo")
+		}
+	}
+	q.topShown = int(f.whole("logprobs", 0, 0, maxTopLogprobs))
+	if q.logprobs = f.has("logprobs") && string(f.raw("logprobs")) != "false"; q.logprobs {
+		s.canLogprobs(f, "logprobs", q.topShown)
+		q.base.Logprobs, q.top = true, q.topShown
+		if q.echo {
+			s.canLogprobs(f, "logprobs", 1)
+			q.readFrom, q.readTop = 0, q.topShown
+		}
+	}
+	if best := f.whole("best_of", int64(q.n), 1, int64(s.cfg.Limits.Choices)); int(best) != q.n {
+		f.fail("best_of", "is to be the same as n")
+	}
+	f.refuse("the model only continues a text", "suffix")
+	f.refuse("use echo with logprobs", "prompt_logprobs")
+	f.refuse("prompts are text or token ids", "prompt_embeds")
+	q.stream, q.usage, q.always = readStream(f)
+	if !f.has("prompt") {
+		f.fail("prompt", "is missing")
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	var err error
+	q.prompts, err = s.readPrompts(f)
+	return q, err
+}
+
+// readPrompts reads prompt: a text, ids, or a list of either.
+func (s *Server) readPrompts(f *fields) ([]prompt, error) {
+	raw := f.raw("prompt")
+	if text, ok := jsonString(raw); ok {
+		p, err := s.fromText("prompt", text)
+		return []prompt{p}, err
+	}
+	items, _ := f.list("prompt")
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	if len(items) == 0 {
+		return nil, badRequest("prompt", "prompt is an empty list")
+	}
+	if ids, ok := readIDs(raw); ok {
+		p, err := s.fromIDs("prompt", ids)
+		return []prompt{p}, err
+	}
+	if len(items)*max(1, int(f.whole("n", 1, 1, math.MaxInt32))) > s.cfg.Limits.Choices {
+		return nil, badRequest("prompt", "prompt has %d entries; prompts times n may be %d", len(items), s.cfg.Limits.Choices)
+	}
+	var out []prompt
+	for _, item := range items {
+		var p prompt
+		var err error
+		if text, ok := jsonString(item); ok {
+			p, err = s.fromText("prompt", text)
+		} else if ids, ok := readIDs(item); ok && len(ids) > 0 {
+			p, err = s.fromIDs("prompt", ids)
+		} else {
+			err = badRequest("prompt", "prompt is to be a text, a list of token ids, or a list of those")
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (s *Server) completion(q *completionRequest, u *usage) *completion {
+	return &completion{
+		ID: q.id, Object: "text_completion", Created: q.created, Model: q.model,
+		Fingerprint: s.fingerprint(), Choices: []completionChoice{}, Usage: u,
+	}
+}
+
+// completionEnd is a finished choice with the text that is left to say; offset
+// is the number of characters before its generated text.
+func (s *Server) completionEnd(q *completionRequest, i int, c *choice, text string, offset int) completionChoice {
+	reason := finishReason(c.result, nil, 0)
+	out := completionChoice{Index: i, Text: text, Finish: &reason, Matched: matched(c.result)}
+	if q.logprobs {
+		out.Logprobs = s.completionLogprobs(q, c, offset)
+	}
+	return out
+}
+
+// completionLogprobs are those of the prompt, if it is echoed, and of what was
+// generated.
+func (s *Server) completionLogprobs(q *completionRequest, c *choice, offset int) *completionLogprobs {
+	lp := &completionLogprobs{Tokens: []string{}, Values: []*float64{}, Offsets: []int{}}
+	if q.topShown > 0 {
+		lp.Top = []map[string]float64{}
+	}
+	at := offset
+	var part []byte // of a character
+	add := func(id backend.Token, value *float64, top []backend.TokenLogprob) {
+		lp.Tokens = append(lp.Tokens, s.tokenText(id))
+		lp.Values = append(lp.Values, value)
+		lp.Offsets = append(lp.Offsets, at)
+		part = append(part, s.cfg.Vocabulary.Bytes(id)...)
+		whole := wholeCharacters(part)
+		at += len([]rune(string(part[:whole])))
+		part = part[whole:]
+		if q.topShown > 0 {
+			var m map[string]float64
+			if value != nil {
+				m = map[string]float64{}
+				for _, t := range top {
+					m[s.tokenText(t.Token)] = finite(t.Logprob)
+				}
+				m[s.tokenText(id)] = *value
+			}
+			lp.Top = append(lp.Top, m)
+		}
+	}
+	if q.echo {
+		for i, id := range c.ids {
+			var value *float64
+			var top []backend.TokenLogprob
+			if c.read != nil && i > 0 && i-1 < len(c.read.Logprobs) {
+				x := finite(c.read.Logprobs[i-1])
+				value = &x
+				if i-1 < len(c.read.Top) {
+					top = c.read.Top[i-1]
+				}
+			}
+			add(id, value, top)
+		}
+	}
+	r := c.result
+	for i := range min(len(r.Part.Tokens), len(r.Logprobs)) {
+		x := finite(r.Logprobs[i])
+		var top []backend.TokenLogprob
+		if i < len(c.top) {
+			top = c.top[i]
+		}
+		add(r.Part.Tokens[i], &x, top)
+	}
+	return lp
+}
+
+// streamCompletion writes completions as they are generated. With
+// log-probabilities a choice comes in one chunk, when they are known.
+func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, q *completionRequest, ends []*choice) error {
+	out := s.newSSE(w)
+	begun := make([]bool, q.choices())
+	send := func(c completionChoice) error {
+		chunk := s.completion(q, nil)
+		chunk.Choices = append(chunk.Choices, c)
+		switch {
+		case q.always:
+			u := usageOf(ends)
+			chunk.Usage = &u
+		case q.usage:
+			return out.data(nullCompletionUsage{completion: chunk})
+		}
+		return out.data(chunk)
+	}
+	err := s.run(r.Context(), &q.job, func(steps []step) error {
+		for _, x := range steps {
+			if x.err != nil {
+				return x.err
+			}
+			text := x.delta.Text
+			if q.logprobs {
+				text = ""
+				if x.end != nil {
+					text = x.end.result.Part.Text
+				}
+			}
+			if q.echo && !begun[x.index] && (!q.logprobs || x.end != nil) {
+				text = q.prompts[x.index/q.n].text + text
+				begun[x.index] = true
+			}
+			switch {
+			case x.end != nil:
+				ends[x.index] = x.end
+				if err := send(s.completionEnd(q, x.index, x.end, text, 0)); err != nil {
+					return err
+				}
+			case text != "":
+				if err := send(completionChoice{Index: x.index, Text: text}); err != nil {
+					return err
+				}
+			}
+		}
+		return out.flush()
+	})
+	if err == nil && q.usage {
+		u := usageOf(ends)
+		err = out.data(s.completion(q, &u))
+	}
+	if err == nil {
+		err = out.done()
+	}
+	return s.endStream(r, out, err)
+}

@@ -1,0 +1,235 @@
+package serve
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/coppice-run/coppice/backend"
+)
+
+// The ranges of numbers that clients may ask for.
+const (
+	maxTemperature = 100
+	maxTopLogprobs = 20
+	maxStops       = 16
+	maxSaltLength  = 1024
+)
+
+// readSampling reads how tokens are drawn, with OpenAI's names and defaults and
+// the extra fields of vLLM.
+func (s *Server) readSampling(f *fields) backend.Sampling {
+	p := backend.Sampling{
+		Temperature:       f.number("temperature", 1, 0, maxTemperature, false),
+		TopP:              f.number("top_p", 1, 0, 1, true),
+		MinP:              f.number("min_p", 0, 0, 1, false),
+		TopK:              readTopK(f),
+		RepetitionPenalty: f.number("repetition_penalty", 1, 0, 100, true),
+		FrequencyPenalty:  f.number("frequency_penalty", 0, -2, 2, false),
+		PresencePenalty:   f.number("presence_penalty", 0, -2, 2, false),
+		Seed:              readSeed(f, "seed"),
+		LogitBias:         s.readBias(f),
+	}
+	return p
+}
+
+func readTopK(f *fields) int {
+	return int(max(0, f.whole("top_k", 0, -1, math.MaxInt32)))
+}
+
+// readSeed reads a seed; without one each request draws its own.
+func readSeed(f *fields, name string) uint64 {
+	if !f.has(name) {
+		return rand.Uint64()
+	}
+	return uint64(f.whole(name, 0, math.MinInt64, math.MaxInt64))
+}
+
+// readBias reads logit_bias: an object from ids, as strings, to numbers.
+func (s *Server) readBias(f *fields) map[backend.Token]float64 {
+	o := f.object("logit_bias")
+	if o == nil || len(o.members) == 0 {
+		return nil
+	}
+	out := make(map[backend.Token]float64, len(o.members))
+	for name := range o.members {
+		id, err := strconv.ParseInt(name, 10, 32)
+		switch v := s.cfg.Vocabulary; {
+		case err != nil || id < 0:
+			f.fail("logit_bias", "has the key %q, which is no token id", clip(name))
+		case v != nil && int(id) >= v.Size():
+			f.fail("logit_bias", "names token %d; the vocabulary has %d", id, v.Size())
+		}
+		out[backend.Token(id)] = o.number(name, 0, -100, 100, false)
+	}
+	return out
+}
+
+// readStop reads stop strings and the ids that end a generation. Ids other than
+// those that end it anyway cannot be stops.
+func (s *Server) readStop(f *fields, name string, limit int) []string {
+	stop := f.texts(name, limit)
+	for _, t := range stop {
+		if t == "" {
+			f.fail(name, "holds an empty string")
+		}
+	}
+	items, _ := f.list("stop_token_ids")
+	for _, item := range items {
+		id, ok := jsonInt(item)
+		if !ok {
+			f.fail("stop_token_ids", "is to be a list of token ids")
+			break
+		}
+		if v := s.cfg.Vocabulary; v != nil {
+			for _, end := range v.EndTokens() {
+				ok = ok && int64(end) != id
+			}
+			if !ok {
+				continue
+			}
+		}
+		f.fail("stop_token_ids", "holds %d, which is not one of the model's end tokens; use stop with the token's text", id)
+	}
+	return stop
+}
+
+// readCommon reads what all ways to generate share.
+func (s *Server) readCommon(f *fields, t *tenant, j *job) {
+	r := &j.base
+	r.Sampling = s.readSampling(f)
+	r.Stop = s.readStop(f, "stop", maxStops)
+	r.MinTokens = int(f.whole("min_tokens", 0, 0, math.MaxInt32))
+	r.IgnoreEOS = f.flag("ignore_eos", false)
+	r.Constraint, j.constraintAt = readConstraint(f)
+	r.Salt = t.salt(readSalt(f, "cache_salt"))
+	j.n = int(f.whole("n", 1, 1, int64(s.cfg.Limits.Choices)))
+	f.whole("priority", 0, math.MinInt32, math.MaxInt32)
+	f.refuse("the model draws from its whole vocabulary; use logit_bias or a grammar", "allowed_token_ids", "bad_words", "logits_processors")
+	f.refuse("sampling is the only way to generate", "use_beam_search")
+	f.refuse("stop strings are never part of the text", "include_stop_str_in_output")
+	if r.IgnoreEOS && !r.Constraint.IsZero() {
+		r.IgnoreEOS = false // a complete constraint ends
+	}
+}
+
+func readSalt(f *fields, name string) string {
+	salt := f.text(name)
+	if len(salt) > maxSaltLength {
+		f.fail(name, "is longer than %d bytes", maxSaltLength)
+	}
+	if raw := f.raw(name); string(raw) == `""` {
+		f.fail(name, "is empty")
+	}
+	return salt
+}
+
+// readConstraint reads what limits the output, in the ways that OpenAI, vLLM and
+// SGLang write it, and returns the field that it came from.
+func readConstraint(f *fields) (c backend.Constraint, at string) {
+	set := func(name string, x backend.Constraint) {
+		if x.IsZero() {
+			return
+		}
+		if at != "" {
+			f.fail(name, "and %s both limit the output; use one of them", at)
+		}
+		c, at = x, name
+	}
+	set("response_format", responseFormat(f))
+	for _, old := range []struct{ name, kind string }{
+		{"guided_json", "json"}, {"guided_regex", "regex"}, {"guided_choice", "choice"}, {"guided_grammar", "grammar"},
+		{"json_schema", "json"}, {"regex", "regex"}, {"ebnf", "grammar"},
+	} {
+		if f.has(old.name) {
+			set(old.name, oneConstraint(f, old.name, old.kind))
+		}
+	}
+	if so := f.object("structured_outputs"); so != nil {
+		for _, kind := range []string{"json", "regex", "choice", "grammar", "json_object"} {
+			if so.has(kind) {
+				set("structured_outputs."+kind, oneConstraint(so, kind, kind))
+			}
+		}
+		so.refuse("use tools, or json with the wrapping text in the prompt", "structural_tag")
+	}
+	f.refuse("use tools, or a JSON schema with the wrapping text in the prompt", "structural_tag")
+	return c, at
+}
+
+// anyObject is the schema of any JSON object.
+var anyObject = []byte(`{"type":"object"}`)
+
+func oneConstraint(f *fields, name, kind string) (c backend.Constraint) {
+	switch kind {
+	case "json":
+		c.JSONSchema = readSchema(f, name)
+	case "json_object":
+		if f.flag(name, false) {
+			c.JSONSchema = anyObject
+		}
+	case "choice":
+		c.Choices = f.texts(name, 10000)
+		if raw := f.raw(name); raw[0] != '[' || len(c.Choices) == 0 {
+			f.fail(name, "is to be a list of at least one string")
+		}
+	case "regex":
+		if c.Regex = f.text(name); c.Regex == "" {
+			f.fail(name, "is empty")
+		}
+	case "grammar":
+		if c.EBNF = f.text(name); c.EBNF == "" {
+			f.fail(name, "is empty")
+		}
+	}
+	return c
+}
+
+// readSchema reads a JSON Schema, or a string that holds one.
+func readSchema(f *fields, name string) []byte {
+	raw := f.raw(name)
+	if s, ok := jsonString(raw); ok {
+		if !json.Valid([]byte(s)) {
+			f.fail(name, "is a string that holds no JSON")
+			return nil
+		}
+		return []byte(s)
+	}
+	if len(raw) > 0 && raw[0] != '{' && raw[0] != 't' && raw[0] != 'f' {
+		f.fail(name, "is to be a JSON Schema")
+		return nil
+	}
+	return raw
+}
+
+func responseFormat(f *fields) (c backend.Constraint) {
+	r := f.object("response_format")
+	if r == nil {
+		return c
+	}
+	switch kind := r.text("type"); kind {
+	case "text":
+	case "json_object":
+		c.JSONSchema = anyObject
+		if r.has("schema") { // as llama.cpp and others take it
+			c.JSONSchema = readSchema(r, "schema")
+		}
+	case "json_schema":
+		js := r.object("json_schema")
+		if js == nil {
+			r.fail("json_schema", "is missing")
+			return c
+		}
+		js.text("name")
+		js.flag("strict", false) // what is not strict is enforced all the same
+		if !js.has("schema") {
+			js.fail("schema", "is missing")
+			return c
+		}
+		c.JSONSchema = readSchema(js, "schema")
+	default:
+		r.fail("type", "is %q; it is to be text, json_object or json_schema", clip(kind))
+	}
+	return c
+}

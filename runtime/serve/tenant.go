@@ -1,0 +1,75 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+)
+
+// tenant is whoever uses one API key, or anyone where none is asked for. It owns
+// programs and runs.
+type tenant struct {
+	name string // empty for anyone
+	hash [32]byte
+
+	mu       sync.Mutex
+	programs map[string]Program
+	runs     map[string]*run
+	order    []*run // oldest first
+}
+
+// tenants are all there are; they do not change.
+type tenants struct {
+	all    []*tenant
+	anyone *tenant // nil if a key is needed
+}
+
+func newTenants(keys []Key) (*tenants, error) {
+	make1 := func(name string, hash [32]byte) *tenant {
+		return &tenant{name: name, hash: hash, programs: map[string]Program{}, runs: map[string]*run{}}
+	}
+	t := &tenants{}
+	if len(keys) == 0 {
+		t.anyone = make1("", [32]byte{})
+		t.all = []*tenant{t.anyone}
+		return t, nil
+	}
+	seen := map[[32]byte]bool{}
+	for i, k := range keys {
+		hash := sha256.Sum256([]byte(k.Secret))
+		switch {
+		case len(k.Secret) < 8:
+			return nil, fmt.Errorf("serve: key %d is shorter than 8 characters", i+1)
+		case seen[hash]:
+			return nil, fmt.Errorf("serve: key %d is there twice", i+1)
+		}
+		seen[hash] = true
+		name := k.Name
+		if name == "" {
+			name = fmt.Sprintf("key-%d", i+1)
+		}
+		t.all = append(t.all, make1(name, hash))
+	}
+	return t, nil
+}
+
+func (t *tenants) activeRuns() int {
+	n := 0
+	for _, x := range t.all {
+		x.mu.Lock()
+		n += x.active()
+		x.mu.Unlock()
+	}
+	return n
+}
+
+// active counts the runs at work. t.mu is held.
+func (t *tenant) active() int {
+	n := 0
+	for _, r := range t.order {
+		if !r.over() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,356 @@
+package serve
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/coppice-run/coppice/runtime"
+)
+
+// A client of /v1/ws sends commands and gets messages, each a JSON text:
+//
+//	{"type":"start","ref":"a","program":"triage","inputs":{...},"seed":1,"watch":true,"detach":false}
+//	{"type":"watch","ref":"b","run":"run-...","after":17}
+//	{"type":"unwatch","ref":"c","run":"run-..."}
+//	{"type":"cancel","ref":"d","run":"run-..."}
+//
+//	{"type":"started","ref":"a","run":"run-..."}
+//	{"type":"event","run":"run-...","event":{"seq":1,...}}
+//	{"type":"end","run":"run-...","seq":99,"status":"finished"}
+//	{"type":"ok","ref":"c","run":"run-..."}
+//	{"type":"error","ref":"b","error":{...}}
+//
+// One goroutine reads the connection and one writes it. Each watch has one that
+// reads the run's log and hands events to the writer, waiting for it: a slow
+// connection holds up its own watches, whose logs go on without them.
+type socket struct {
+	s      *Server
+	tenant *tenant
+	conn   *websocket.Conn
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	out    chan wsMessage
+	wg     sync.WaitGroup // of watches
+
+	mu      sync.Mutex
+	watches map[string]context.CancelFunc
+}
+
+// wsMessage is what the server sends.
+type wsMessage struct {
+	Type   string         `json:"type"`
+	Ref    string         `json:"ref,omitempty"`
+	Run    string         `json:"run,omitempty"`
+	Event  *runtime.Event `json:"event,omitempty"`
+	Seq    uint64         `json:"seq,omitempty"`
+	Status string         `json:"status,omitempty"`
+	Error  *errorObject   `json:"error,omitempty"`
+}
+
+// sockets are the open connections.
+type sockets struct {
+	mu     sync.Mutex
+	open   map[*socket]struct{}
+	closed bool
+}
+
+func (k *sockets) add(c *socket, limit int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.closed:
+		return errDraining
+	case len(k.open) >= limit:
+		return &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_connections", Message: "too many websocket connections", RetryAfter: time.Second}
+	}
+	k.open[c] = struct{}{}
+	c.s.wg.Add(1)
+	return nil
+}
+
+func (k *sockets) remove(c *socket) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.open, c)
+	c.s.wg.Done()
+}
+
+func (k *sockets) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.open)
+}
+
+func (k *sockets) closeAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	for c := range k.open {
+		c.end(websocket.CloseGoingAway, "the server is shutting down")
+	}
+}
+
+// closeError is why a connection is to be closed.
+type closeError struct {
+	code   int
+	reason string
+}
+
+func (e *closeError) Error() string { return e.reason }
+
+// end closes the connection with a code, soon.
+func (c *socket) end(code int, reason string) { c.cancel(&closeError{code, reason}) }
+
+// websocket is GET /v1/ws. It returns when the connection is closed and all that
+// belonged to it has ended.
+func (s *Server) websocket(w http.ResponseWriter, r *http.Request) error {
+	if !websocket.IsWebSocketUpgrade(r) {
+		w.Header().Set("Upgrade", "websocket")
+		return &Error{Status: http.StatusUpgradeRequired, Type: typeInvalid, Code: "upgrade_required", Message: "this address speaks websocket"}
+	}
+	c := &socket{s: s, tenant: tenantOf(r.Context()), out: make(chan wsMessage), watches: map[string]context.CancelFunc{}}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer c.cancel(nil)
+	if err := s.sockets.add(c, s.cfg.Limits.Sockets); err != nil {
+		return err
+	}
+	defer s.sockets.remove(c)
+	up := websocket.Upgrader{
+		HandshakeTimeout: 10 * time.Second,
+		CheckOrigin:      func(r *http.Request) bool { return s.originAllowed(r.Header.Get("Origin")) },
+		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
+			s.fail(w, r, &Error{Status: status, Type: typeInvalid, Code: "bad_handshake", Message: reason.Error()})
+		},
+	}
+	conn, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return nil // answered by Error above
+	}
+	c.conn = conn
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		c.write()
+	}()
+	c.read()
+	c.cancel(nil)
+	<-written
+	c.wg.Wait()
+	return nil
+}
+
+// read takes commands until the connection ends. A peer that neither sends nor
+// answers pings for two of them is dead.
+func (c *socket) read() {
+	limits := &c.s.cfg.Limits
+	patience := 2*limits.PingEvery + limits.PingEvery/2
+	c.conn.SetReadLimit(limits.MessageBytes)
+	c.conn.SetReadDeadline(time.Now().Add(patience))
+	c.conn.SetPongHandler(func(string) error {
+		return c.conn.SetReadDeadline(time.Now().Add(patience))
+	})
+	for {
+		kind, data, err := c.conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		c.conn.SetReadDeadline(time.Now().Add(patience))
+		if kind != websocket.TextMessage {
+			c.end(websocket.CloseUnsupportedData, "messages are to be text")
+			return
+		}
+		m, err := c.command(data)
+		if err != nil {
+			o := toError(err).body().Error
+			m.Type, m.Error = "error", &o
+		}
+		if m.Type != "" && !c.send(c.ctx, m) {
+			return
+		}
+	}
+}
+
+// send hands a message to the writer.
+func (c *socket) send(ctx context.Context, m wsMessage) bool {
+	select {
+	case c.out <- m:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// write is the only writer of the connection. A client that does not take what
+// it is sent within the write timeout is closed.
+func (c *socket) write() {
+	limits := &c.s.cfg.Limits
+	ping := time.NewTicker(limits.PingEvery)
+	defer ping.Stop()
+	defer c.conn.Close()
+	deadline := func() time.Time { return time.Now().Add(limits.WriteTimeout) }
+	for {
+		var err error
+		select {
+		case m := <-c.out:
+			var data []byte
+			if data, err = encode(m); err == nil {
+				c.conn.SetWriteDeadline(deadline())
+				err = c.conn.WriteMessage(websocket.TextMessage, data)
+			}
+		case <-ping.C:
+			err = c.conn.WriteControl(websocket.PingMessage, nil, deadline())
+		case <-c.ctx.Done():
+			code, reason := websocket.CloseNormalClosure, ""
+			if e, ok := context.Cause(c.ctx).(*closeError); ok {
+				code, reason = e.code, e.reason
+			}
+			c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(time.Second))
+			return
+		}
+		if err != nil {
+			if t, ok := err.(net.Error); ok && t.Timeout() {
+				c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseTryAgainLater, "too slow"), time.Now().Add(time.Second))
+			}
+			c.cancel(err)
+			return
+		}
+	}
+}
+
+// command carries out what a client asks for and returns the answer. Answers
+// that must come before others are sent at once, and the result is empty.
+func (c *socket) command(data []byte) (m wsMessage, err error) {
+	f, err := parseFields(data)
+	if err != nil {
+		return m, err
+	}
+	m.Ref = f.text("ref")
+	kind := f.text("type")
+	if err := f.err(); err != nil {
+		return m, err
+	}
+	if kind == "start" {
+		return c.start(f, m)
+	}
+	id := f.text("run")
+	after := uint64(f.whole("after", 0, 0, 1<<53))
+	if err := f.err(); err != nil {
+		return m, err
+	}
+	switch kind {
+	case "watch", "unwatch", "cancel":
+	default:
+		return m, badRequest("type", "type is %q; it is to be start, watch, unwatch or cancel", clip(kind))
+	}
+	x, err := c.tenant.run(id)
+	if err != nil {
+		return m, err
+	}
+	m.Type, m.Run = "ok", x.id
+	switch kind {
+	case "watch":
+		return c.watch(x, after, m)
+	case "unwatch":
+		c.mu.Lock()
+		stop := c.watches[x.id]
+		c.mu.Unlock()
+		if stop == nil {
+			return m, badRequest("run", "run %s is not watched here", x.id)
+		}
+		stop()
+	case "cancel":
+		x.cancel(errCancelled)
+	}
+	return m, nil
+}
+
+func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
+	q := readRun(f, c.tenant)
+	watch := f.flag("watch", true)
+	q.attached = watch && !f.flag("detach", false)
+	name := f.text("program")
+	graph := f.raw("graph")
+	if (name == "") == (graph == nil) {
+		f.fail("program", "is the name of a program; give that or graph")
+	}
+	if err := f.err(); err != nil {
+		return m, err
+	}
+	var err error
+	if graph != nil {
+		q.program, err = c.s.readProgram(graph)
+	} else {
+		q.program, _, err = c.s.program(c.tenant, name)
+	}
+	if err != nil {
+		return m, err
+	}
+	x, err := c.s.start(c.tenant, q)
+	if err != nil {
+		return m, err
+	}
+	m.Type, m.Run = "started", x.id
+	if watch {
+		if m, err = c.watch(x, 0, m); err != nil && q.attached {
+			x.cancel(errCancelled)
+		}
+	}
+	return m, err
+}
+
+// watch sends m and then the events of a run after a number, each once and in
+// order, until the run is over.
+func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
+	ctx, stop := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	_, twice := c.watches[x.id]
+	full := len(c.watches) >= c.s.cfg.Limits.Watches
+	if !twice && !full {
+		c.watches[x.id] = stop
+	}
+	c.mu.Unlock()
+	switch {
+	case twice:
+		stop()
+		return m, badRequest("run", "run %s is watched here already; unwatch it first", x.id)
+	case full:
+		stop()
+		return m, &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_watches", Message: "too many runs are watched on this connection"}
+	}
+	leave := x.watch()
+	forget := func() {
+		stop()
+		leave()
+		c.mu.Lock()
+		delete(c.watches, x.id)
+		c.mu.Unlock()
+	}
+	if !c.send(ctx, m) {
+		forget()
+		return wsMessage{}, nil
+	}
+	c.wg.Go(func() {
+		defer forget()
+		last := after
+		for e := range x.log.Events(ctx, after) {
+			if !c.send(ctx, wsMessage{Type: "event", Run: x.id, Event: &e}) {
+				return
+			}
+			last = e.Seq
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		select { // the log ends a moment before the run has its status
+		case <-x.done:
+			c.send(ctx, wsMessage{Type: "end", Run: x.id, Seq: last, Status: x.status()})
+		case <-ctx.Done():
+		}
+	})
+	return wsMessage{}, nil
+}
