@@ -4,6 +4,7 @@ package compute
 
 import (
 	"math"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -19,13 +20,27 @@ const (
 	tierBF16 // AVX-512 with the bfloat16 dot product
 )
 
-// best is the highest tier of this processor, and use the one in use, which
-// only tests change.
+// best is the highest tier to use, and use the one in use, which only tests
+// change.
 var (
-	best = detect()
+	best = min(detect(), wanted(os.Getenv("COPPICE_CPU")))
 	use  = best
 )
 
+// tierNames are what COPPICE_CPU may be set to.
+var tierNames = [...]string{"go", "avx2", "avx512", "avx512bf16"}
+
+// wanted returns the highest tier that the user allows.
+func wanted(name string) tier {
+	for i, n := range tierNames {
+		if n == name {
+			return tier(i)
+		}
+	}
+	return tierBF16
+}
+
+// detect returns the highest tier of the processor.
 func detect() tier {
 	x := &cpu.X86
 	if !x.HasAVX2 || !x.HasFMA || !x.HasF16C {
@@ -40,8 +55,10 @@ func detect() tier {
 	return tierAVX2
 }
 
-// Tier names the kernels in use: "avx512bf16", "avx512", "avx2" or "go".
-func Tier() string { return [...]string{"go", "avx2", "avx512", "avx512bf16"}[use] }
+// Tier names the kernels in use: "avx512bf16", "avx512", "avx2" or "go". The
+// environment variable COPPICE_CPU, set to one of these, keeps the process from
+// using a higher one; results are the same, only later.
+func Tier() string { return tierNames[use] }
 
 // wantsPairs tells whether the attention kernels take pairs of bfloat16.
 func wantsPairs() bool { return use == tierBF16 }
@@ -271,15 +288,20 @@ func blend(dst, x []float32, a, b float32) {
 	}
 }
 
-// What dotPeak(1) and floatPeak(1) do, in multiply-adds.
-var dotPeakMACs, floatPeakMACs = peakMACs()
+// What dotPeak(1), floatPeak(1) and brainPeak(1) do, in multiply-adds.
+var dotPeakMACs, floatPeakMACs, brainPeakMACs = peakMACs()
 
-func peakMACs() (dot, float int) {
-	if best >= tierAVX512 {
-		return 16 * 64, 16 * 16
+func peakMACs() (dot, float, brain int) {
+	switch {
+	case best == tierBF16:
+		return 16 * 64, 16 * 16, 16 * 32
+	case best == tierAVX512:
+		return 16 * 64, 16 * 16, 0
 	}
-	return goPeakMACs, goPeakMACs
+	return goPeakMACs, goPeakMACs, 0
 }
+
+func brainPeak(n int) { brainPeakBF16(n) }
 
 func readPeak(b []byte) {
 	if best >= tierAVX512 {

@@ -191,3 +191,6 @@ func dotPeakAVX512(n int)
 
 // floatPeakAVX512 executes 16*n VFMADD231PS, of 16 multiply-adds each.
 func floatPeakAVX512(n int)
+
+// brainPeakBF16 executes 16*n VDPBF16PS, of 32 multiply-adds each.
+func brainPeakBF16(n int)

@@ -16,8 +16,9 @@ func gateUp(dst, gate, up []float32, gelu bool)        { gateGo(dst, gate, up, g
 func add(dst, x []float32)                             { addGo(dst, x) }
 func blend(dst, x []float32, a, b float32)             { blendGo(dst, x, a, b) }
 
-const dotPeakMACs, floatPeakMACs = goPeakMACs, goPeakMACs
+const dotPeakMACs, floatPeakMACs, brainPeakMACs = goPeakMACs, goPeakMACs, 0
 
 func readPeak(b []byte) { readPeakGo(b) }
 func dotPeak(n int)     { dotPeakGo(n) }
 func floatPeak(n int)   { floatPeakGo(n) }
+func brainPeak(int)     {}

@@ -13,6 +13,7 @@ type Limits struct {
 	ReadGBs   float64 // bytes read from memory, 10^9 per second
 	Int8GMACs float64 // 8-bit multiply-adds, 10^9 per second
 	F32GMACs  float64 // float32 multiply-adds, 10^9 per second
+	BF16GMACs float64 // bfloat16 multiply-adds into float32, 10^9 per second; F32GMACs where there are none
 }
 
 // MeasureLimits measures with the given number of threads, 0 for one per core.
@@ -46,6 +47,11 @@ func MeasureLimits(threads int) (Limits, error) {
 	l.Int8GMACs = tasks * float64(n*dotPeakMACs) / dots
 	floats := measure(30, func() { p.Run(tasks, func(_, _ int) { floatPeak(n) }) })
 	l.F32GMACs = tasks * float64(n*floatPeakMACs) / floats
+	l.BF16GMACs = l.F32GMACs
+	if brainPeakMACs > 0 {
+		brains := measure(30, func() { p.Run(tasks, func(_, _ int) { brainPeak(n) }) })
+		l.BF16GMACs = tasks * float64(n*brainPeakMACs) / brains
+	}
 	return l, nil
 }
 

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -14,6 +15,9 @@ import (
 func (m *Model) Forward(kv *KV, b *Batch, logits [][]float32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.closed {
+		return errors.New("model: the model is closed")
+	}
 	if err := b.check(m, kv, logits); err != nil {
 		return err
 	}

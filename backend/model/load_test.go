@@ -133,6 +133,13 @@ func TestForwardRefusesBadBatches(t *testing.T) {
 	if err := m.Forward(kv, b, logits); err == nil {
 		t.Error("a closed KV was accepted")
 	}
+	other.Close()
+	other.Close()
+	if kv2, err := other.NewKV(1); err == nil {
+		if err := other.Forward(kv2, &Batch{}, nil); err == nil {
+			t.Error("a closed model was used")
+		}
+	}
 	if _, err := m.NewKV(0); err == nil {
 		t.Error("a KV without pages was made")
 	}

@@ -33,8 +33,9 @@ type Model struct {
 	rope   [2]rope // global, local
 	scale  float32 // of queries
 
-	mu sync.Mutex // guards ws
-	ws *workspace
+	mu     sync.Mutex // guards the following
+	ws     *workspace
+	closed bool
 }
 
 // layer holds the weights of one transformer block.
@@ -62,5 +63,5 @@ func (m *Model) Close() {
 	for _, mem := range m.mem {
 		mem.Free()
 	}
-	m.mem = nil
+	m.mem, m.closed = nil, true
 }

@@ -32,6 +32,22 @@ func limits() {
 	Doc("floatPeakAVX512 executes 16*n VFMADD231PS, of 16 multiply-adds each.")
 	n = Load(Param("n"), GP64())
 	peak(n, func(acc, x reg.VecVirtual) { VFMADD231PS(x, x, acc) })
+
+	TEXT("brainPeakBF16", NOSPLIT, "func(n int)")
+	Doc("brainPeakBF16 executes 16*n VDPBF16PS, of 32 multiply-adds each.")
+	Load(Param("n"), reg.RCX)
+	LEAQ(constant("one", U32(0x3f800000)), reg.RAX)
+	for j := range 17 {
+		VPXORD(zmm[j], zmm[j], zmm[j])
+	}
+	Label("loop")
+	for j := range 16 {
+		dotBrain(0, 0, 16, j)
+	}
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
 }
 
 func peak(n reg.Register, op func(acc, x reg.VecVirtual)) {

@@ -1,0 +1,44 @@
+package model
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestSameBitsOnEveryTier runs itself with the kernels of lower processors and
+// compares a hash of logits.
+func TestSameBitsOnEveryTier(t *testing.T) {
+	h := fnv.New64a()
+	for _, name := range []string{"llama", "gemma3"} {
+		s := tinySpecs()[name].quantised()
+		m := s.load(t, 3, 1)
+		for _, l := range allLogits(t, m, randTokens(rand.New(rand.NewPCG(8, 8)), 270, s.vocab)) {
+			for _, v := range l {
+				h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
+			}
+		}
+	}
+	got := fmt.Sprintf("logits %016x", h.Sum64())
+	if os.Getenv("COPPICE_CPU") != "" {
+		fmt.Println(got)
+		return
+	}
+	for _, tier := range []string{"go", "avx2", "avx512", "avx512bf16"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSameBitsOnEveryTier$")
+		cmd.Env = append(os.Environ(), "COPPICE_CPU="+tier)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", tier, err, out)
+		}
+		if !strings.Contains(string(out), got) {
+			t.Errorf("%s differs: want %s, output\n%s", tier, got, out)
+		}
+	}
+}
