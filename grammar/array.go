@@ -13,6 +13,7 @@ type arrayNode struct {
 	tally    []int32
 	min, max int32
 	unique   bool
+	texts    bool // unique: the items are told apart by their texts, not by their options
 }
 
 const (
@@ -125,10 +126,43 @@ func (c *compiler) array(conj []lit) *arrayNode {
 	if a.unique && a.max <= 1 {
 		a.unique = false
 	}
-	if a.unique && !c.splitUnique(a) {
-		failf(ErrUnsupported, "schema", clip(unique), "uniqueItems", "enforced only where the items are few fixed values")
+	if a.unique && !c.splitUnique(a) && !c.plainUnique(a) {
+		failf(ErrUnsupported, "schema", clip(unique), "uniqueItems", "not enforced where an item may be an array or object of any content")
 	}
 	return a
+}
+
+// plainUnique restricts the items to one spelling a value, so that equal items
+// have equal texts. It reports whether none can be a container.
+func (c *compiler) plainUnique(a *arrayNode) bool {
+	slots := make([][]option, len(a.slots))
+	for i, opts := range a.slots {
+		for _, x := range opts {
+			c.compileValue(x.val)
+			if x.val.state != 2 || len(x.val.objects)+len(x.val.arrays) > 0 {
+				return false
+			}
+			v := &valueNode{id: c.newValueID(), f: x.val.f, state: 2, scalar: c.plainScalar(x.val)}
+			if !c.nonEmpty(v.scalar) {
+				v.scalar = rxEmpty
+			}
+			slots[i] = append(slots[i], option{v, x.duties})
+		}
+	}
+	a.slots, a.texts = slots, true
+	return true
+}
+
+// plainScalar is the texts of a value without containers, each value in its
+// plain spelling only.
+func (c *compiler) plainScalar(v *valueNode) nodeID {
+	digits := c.digits(0, -1)
+	zeros := c.seq(c.opt(c.bytes("-")), c.wholeDigits(), c.bytes("."), digits, c.bytes("0"))
+	number := c.and(c.plainNumber(), c.pool.not(zeros))
+	quote := c.bytes(`"`)
+	text := c.seq(quote, c.anyText[encKey], quote)
+	other := c.and(c.pool.not(c.anyNumber()), c.pool.not(c.seq(quote, c.anyText[encString], quote)))
+	return c.and(v.scalar, c.alt(number, text, other))
 }
 
 // splitUnique replaces every option by one option a value, so that the machine

@@ -16,8 +16,9 @@ type frameKind uint8
 const (
 	frObject frameKind = iota
 	frArray
-	frColon // after a key, before its colon (only with free white space)
-	frRule  // inside a rule of an EBNF grammar
+	frColon  // after a key, before its colon (only with free white space)
+	frRecord // inside an item whose text must be remembered
+	frRule   // inside a rule of an EBNF grammar
 )
 
 type frame struct {
@@ -50,6 +51,7 @@ type action struct {
 	frame frameID
 	val   *valueNode
 	list  []actID
+	rec   bool // of a push: remember the text of the value
 }
 
 // item is a lexeme that may be written and what follows it.
@@ -67,6 +69,11 @@ type writer struct {
 	objects  []*objectNode
 	arrays   []*arrayNode
 	plans    []*objectPlan
+	valueIDs int32
+	others   map[otherKey]*valueNode // values less some texts
+	ropes    map[ropeKey]int32       // texts under way
+	ropeList []ropeKey
+
 	conts    []continuation
 	contIDs  map[contKey]int32
 	repExprs map[repKey]*expr
@@ -88,6 +95,7 @@ type actKey struct {
 	frame frameID
 	val   int32
 	list  string
+	rec   bool
 }
 
 // objectPlan is what is known of an object for all its frames.
@@ -122,7 +130,7 @@ func (w *writer) frameID(f frame) frameID {
 }
 
 func (w *writer) act(a action) actID {
-	k := actKey{kind: a.kind, frame: a.frame, val: -1}
+	k := actKey{kind: a.kind, frame: a.frame, val: -1, rec: a.rec}
 	if a.val != nil {
 		k.val = a.val.id
 	}
@@ -511,8 +519,14 @@ func (w *writer) lexArray(f frame) []item {
 	tally, seen := w.arraySet(a, f.set)
 	if f.pos < a.max {
 		for _, x := range a.slot(f.pos) {
-			if a.unique && slices.Contains(seen, int32(x.val.f)) {
+			if a.unique && !a.texts && slices.Contains(seen, int32(x.val.f)) {
 				continue
+			}
+			val := x.val
+			if a.texts {
+				if val = w.without(val, seen); val == nil {
+					continue
+				}
 			}
 			g := f
 			g.started = true
@@ -523,14 +537,14 @@ func (w *writer) lexArray(f frame) []item {
 					continue
 				}
 				s := seen
-				if a.unique {
+				if a.unique && !a.texts {
 					s = append(slices.Clone(seen), int32(x.val.f))
 					slices.Sort(s)
 				}
 				g.set = w.arraySetID(t, s)
 			}
 			g.pos = w.foldPos(a, g.pos)
-			list = append(list, w.act(action{kind: actPush, frame: w.frameID(g), val: x.val}))
+			list = append(list, w.act(action{kind: actPush, frame: w.frameID(g), val: val, rec: a.texts}))
 		}
 	}
 	if len(list) > 0 {

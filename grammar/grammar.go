@@ -44,7 +44,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 		return nil, err
 	}
 	m := &machine{
-		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, span: vocab.maxLen},
+		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, valueIDs: c.valueIDs, span: vocab.maxLen},
 		vocab:  vocab, limits: c.limits, maxDepth: int32(c.limits.Stack),
 		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{}, reaches: map[nodeID]int{}, crossed: map[crossKey][]crossing{},
 	}

@@ -176,6 +176,11 @@ func (m *machine) run(act actID, label int32, stack *cell) {
 			m.build.canEnd = true
 			return
 		}
+		if m.frames[stack.frame].kind == frRecord {
+			array := stack.next
+			m.enter(m.recorded(array.frame, stack.frame), array.next)
+			return
+		}
 		m.enter(stack.frame, stack.next)
 	case actGo:
 		m.enter(a.frame, stack)
@@ -183,7 +188,11 @@ func (m *machine) run(act actID, label int32, stack *cell) {
 		if stack != nil && stack.depth >= m.maxDepth {
 			return
 		}
-		m.begins(a.val, m.push(a.frame, stack))
+		top := m.push(a.frame, stack)
+		if a.rec {
+			top = m.push(m.frameID(frame{kind: frRecord}), top)
+		}
+		m.begins(a.val, top)
 	case actBegin:
 		m.begins(a.val, stack)
 	case actChoice:
@@ -267,7 +276,12 @@ func (m *machine) step(p *place, b byte) *place {
 	m.build.reset()
 	for _, c := range p.configs {
 		if n := m.pool.step(c.node, b); n != rxEmpty {
-			m.add(config{n, c.act, c.stack})
+			stack := c.stack
+			if stack != nil && m.frames[stack.frame].kind == frRecord {
+				id := m.extend(m.frames[stack.frame].set, b)
+				stack = m.push(m.frameID(frame{kind: frRecord, set: id}), stack.next)
+			}
+			m.add(config{n, c.act, stack})
 		}
 	}
 	to := m.finish()

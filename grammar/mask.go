@@ -21,6 +21,7 @@ type maskStore struct {
 	max     int
 	places  []*place
 	scratch []uint64
+	second  []uint64
 	inner   []uint64
 	sp      []*place
 	sn, sr  []nodeID
@@ -31,6 +32,7 @@ func (m *machine) initMasks() {
 	s := &m.masks
 	s.max = m.limits.MaskBytes
 	s.scratch = make([]uint64, m.vocab.MaskWords())
+	s.second = make([]uint64, m.vocab.MaskWords())
 	s.inner = make([]uint64, m.vocab.MaskWords())
 	s.sp = make([]*place, m.vocab.maxLen+1)
 	s.sn = make([]nodeID, m.vocab.maxLen+1)
@@ -68,14 +70,24 @@ func (m *machine) maskOf(p *place) *maskEntry {
 }
 
 func (m *machine) computeMask(p *place) *maskEntry {
-	acc := m.masks.scratch
-	clear(acc)
+	all := m.masks.scratch
+	clear(all)
 	for _, c := range p.configs {
 		in := m.innerOf(c.node)
-		in.tokens.addTo(acc)
+		in.tokens.addTo(all)
+		acc, recorded := all, c.stack != nil && m.frames[c.stack.frame].kind == frRecord
+		if recorded {
+			// What follows depends on the whole text of the item, which the
+			// rests leave out: each token is tried.
+			acc = m.masks.second
+			clear(acc)
+		}
 		for i := range in.exits {
 			x := &in.exits[i]
 			next := m.after(c, x.label)
+			if recorded {
+				next = m.behindRecord(c.stack.next)
+			}
 			if next == nil || len(next.configs) == 0 {
 				continue
 			}
@@ -90,17 +102,23 @@ func (m *machine) computeMask(p *place) *maskEntry {
 				m.walkBelow(t, next, acc)
 			}
 		}
+		if recorded {
+			m.verify(p, acc)
+			for i, w := range acc {
+				all[i] |= w
+			}
+		}
 	}
 	for _, c := range p.configs {
 		if c.stack != nil && int(c.stack.depth)+m.span >= int(m.maxDepth) {
-			m.verify(p, acc)
+			m.verify(p, all)
 			break
 		}
 	}
-	return packMask(acc)
+	return packMask(all)
 }
 
-// verify removes the tokens that lead past the greatest nesting.
+// verify removes the tokens that do not lead anywhere from p.
 func (m *machine) verify(p *place, acc []uint64) {
 tokens:
 	for t, text := range m.vocab.tokens {
