@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
 // puppetStream feeds tokens given by their bytes.
@@ -116,4 +117,68 @@ func TestStreamIsTheResult(t *testing.T) {
 			t.Errorf("seed %d: finish %q, matched %q", seed, r.Finish, r.Matched)
 		}
 	}
+}
+
+// FuzzStream cuts bytes into tokens in many ways: the result is that of the
+// text as a whole, and the deltas add up to it.
+func FuzzStream(f *testing.F) {
+	f.Add([]byte("hello STOP there"), []byte{3, 1, 200, 2}, "STOP", "OP t")
+	f.Add([]byte("漢😀e\u0301\xff\xf0\x9f"), []byte{1}, "😀", "\uFFFD")
+	f.Add([]byte("aaaaab"), []byte{2, 3}, "aab", "ab")
+	f.Fuzz(func(t *testing.T, data, cuts []byte, stop1, stop2 string) {
+		var stops []string
+		for _, s := range []string{stop1, stop2} {
+			if s != "" && utf8.ValidString(s) {
+				stops = append(stops, s)
+			}
+		}
+		var tokens []string
+		for i, rest := 0, data; len(rest) > 0; i++ {
+			n := 1
+			if len(cuts) > 0 {
+				n = min(len(rest), 1+int(cuts[i%len(cuts)])%5)
+			}
+			tokens = append(tokens, string(rest[:n]))
+			rest = rest[n:]
+		}
+		// The whole text: without half a character at the end, up to the stop
+		// string that ends first, of those the longest.
+		d := tokenizer.NewStreamDecoder(nil)
+		want := d.PushBytes(data)
+		end, matched := len(want)+1, ""
+		for _, s := range stops {
+			if i := strings.Index(want, s); i >= 0 && (i+len(s) < end || i+len(s) == end && len(s) > len(matched)) {
+				end, matched = i+len(s), s
+			}
+		}
+		if matched != "" {
+			want = want[:end-len(matched)]
+		}
+
+		st, deltas, stop, stopped := puppetStream(stops, tokens)
+		at := -1
+		if stopped {
+			at = stop.at
+		}
+		const frag = 1 << 20
+		e := st.finish(at, func(string) []backend.Token { return []backend.Token{frag} })
+		if e.text != want || stop.stop != matched {
+			t.Fatalf("%q cut as %q, stops %q: text %q by %q, want %q by %q", data, tokens, stops, e.text, stop.stop, want, matched)
+		}
+		var text strings.Builder
+		var ids []backend.Token
+		for _, d := range append(deltas, e.deltas...) {
+			if !utf8.ValidString(d.Text) {
+				t.Fatalf("delta %q", d.Text)
+			}
+			text.WriteString(d.Text)
+			ids = append(ids, d.Tokens...)
+			if !strings.HasPrefix(want, text.String()) {
+				t.Fatalf("streamed %q of %q", text.String(), want)
+			}
+		}
+		if text.String() != want || !slices.Equal(ids, e.tokens) {
+			t.Fatalf("streamed %q %v, result %q %v", text.String(), ids, e.text, e.tokens)
+		}
+	})
 }
