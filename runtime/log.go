@@ -12,20 +12,24 @@ import (
 // slow, that may come and go. Whoever made the Log owns it; it needs no closing
 // and is garbage with its last reader.
 //
-// A Log keeps every event but deltas, of which it keeps the newest; a reader
-// that comes for older ones gets a Dropped event with the text so far instead.
+// A Log keeps every event but deltas and the progress of prompts, of which it
+// keeps the newest; a reader that comes for older ones gets a Dropped event with
+// the text so far instead.
 // So a slow reader costs bounded memory, holds nobody up, and never misses that
 // a node or a branch ended.
 type Log struct {
 	mu     sync.Mutex
 	limit  int
 	events []Event // by Seq, with gaps where deltas were dropped
-	deltas int     // among them
+	deltas int     // passing ones among them
 	texts  map[string][]byte
 	last   uint64
 	over   bool
 	change chan struct{} // closed at the next event; nil if nobody waits
 }
+
+// passing reports whether an event is of no interest once later ones are there.
+func (k EventKind) passing() bool { return k == TextDelta || k == PromptProgress }
 
 // NewLog returns a log that keeps at least the newest limit deltas; 0 means all
 // of them.
@@ -42,13 +46,15 @@ func (l *Log) Emit(e Event) {
 	switch e.Kind {
 	case TextDelta:
 		l.texts[e.Task] = append(l.texts[e.Task], e.Text...)
-		if l.deltas++; l.limit > 0 && l.deltas > 2*l.limit {
-			l.compact()
-		}
 	case NodeFinished, NodeCancelled:
 		delete(l.texts, e.Task)
 	case RunFinished, RunFailed:
 		l.over = true
+	}
+	if e.Kind.passing() {
+		if l.deltas++; l.limit > 0 && l.deltas > 2*l.limit {
+			l.compact()
+		}
 	}
 	if l.change != nil {
 		close(l.change)
@@ -60,7 +66,7 @@ func (l *Log) Emit(e Event) {
 func (l *Log) compact() {
 	drop := l.deltas - l.limit
 	l.events = slices.DeleteFunc(l.events, func(e Event) bool {
-		if drop > 0 && e.Kind == TextDelta {
+		if drop > 0 && e.Kind.passing() {
 			drop--
 			return true
 		}
