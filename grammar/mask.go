@@ -98,8 +98,8 @@ func (m *machine) computeMask(p *place) *maskEntry {
 				m.walkRest(x.rest, x.lost, next, acc)
 				continue
 			}
-			for _, t := range x.points {
-				m.walkBelow(t, next, acc)
+			for _, t := range m.vocab.below(x.points) {
+				m.walkBelow(t.trie, next, acc)
 			}
 		}
 		if recorded {
@@ -180,13 +180,14 @@ type inner struct {
 type point struct {
 	trie  int32
 	label int32
+	deep  bool // every node below is a point too
 }
 
 // exits is the points of one label, and the rests of the tokens that run past
 // them, once they are asked for.
 type exits struct {
 	label  int32
-	points []int32
+	points []point
 	size   int // trie nodes below the points
 	rest   *restTrie
 	lost   []uint64 // tokens of rest that do not count, as a mask; nil: none
@@ -242,10 +243,29 @@ func (m *machine) computeInner(id nodeID) *inner {
 			in.exits = append(in.exits, exits{label: p.label})
 		}
 		x := &in.exits[i]
-		x.points = append(x.points, p.trie)
+		x.points = append(x.points, p)
 		x.size += int(m.vocab.nodeEnd[p.trie]-p.trie) - 1
+		if p.deep {
+			x.size += maxRests // not worth a trie
+		}
 	}
 	return in
+}
+
+// below replaces deep points by all the points they stand for.
+func (v *Vocab) below(points []point) []point {
+	var out []point
+	for _, p := range points {
+		out = append(out, point{p.trie, p.label, false})
+		if p.deep {
+			for i := p.trie + 1; i < v.nodeEnd[p.trie]; i++ {
+				if v.nodeHigh[i] > 0 {
+					out = append(out, point{i, p.label, false})
+				}
+			}
+		}
+	}
+	return out
 }
 
 // walkNode walks the trie with one lexeme state.
@@ -274,10 +294,12 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 			v.mark(acc, tok)
 		}
 		if v.nodeHigh[i] > 0 {
-			switch sig := v.nodeSig[i]; {
-			case nodes.nodes[next].flags&fNullable != 0:
-				in.points = append(in.points, point{int32(i), m.labelOf(next)})
-			case nodes.loops(next, sig):
+			end := nodes.nodes[next].flags&fNullable != 0
+			same := nodes.loops(next, v.nodeSig[i])
+			if end {
+				in.points = append(in.points, point{int32(i), m.labelOf(next), same})
+			}
+			if same {
 				// Every token below stays in this state.
 				for _, tok := range v.order[v.nodeRank[i+1]:v.nodeRank[v.nodeEnd[i]]] {
 					v.mark(acc, tok)
@@ -474,6 +496,9 @@ func (m *machine) likeRep(x, y *node, h, chars int32, anyMin bool) bool {
 func (m *machine) walkAgainst(id, ref nodeID, in *inner) {
 	base := m.innerOf(ref)
 	v := m.vocab
+	if slices.ContainsFunc(base.points, func(p point) bool { return p.deep }) {
+		base.points = v.below(base.points)
+	}
 	// A state of basePool completes a lexeme at one point of a token, so its
 	// rests can be taken over, less those of points that are visited here.
 	share := ref < m.base && len(base.exits) == 1
@@ -534,7 +559,7 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) {
 			lose(int32(i)+1, v.nodeEnd[i])
 		}
 		if v.nodeHigh[i] > 0 && m.nullable(s) {
-			in.points = append(in.points, point{int32(i), m.labelOf(s)})
+			in.points = append(in.points, point{int32(i), m.labelOf(s), false})
 		}
 		i++
 	}
@@ -555,7 +580,7 @@ type restTrie struct {
 }
 
 // gather builds the trie of what follows at points of the vocabulary's trie.
-func (m *machine) gather(points []int32) *restTrie {
+func (m *machine) gather(points []point) *restTrie {
 	type rest struct {
 		text []byte
 		tok  int32
@@ -563,8 +588,8 @@ func (m *machine) gather(points []int32) *restTrie {
 	v := m.vocab
 	var list []rest
 	for _, p := range points {
-		at := int(v.nodeDepth[p])
-		for i := p + 1; i < v.nodeEnd[p]; i++ {
+		at := int(v.nodeDepth[p.trie])
+		for i := p.trie + 1; i < v.nodeEnd[p.trie]; i++ {
 			if tok := v.nodeTok[i]; tok >= 0 {
 				list = append(list, rest{v.tokens[tok][at:], tok})
 			}

@@ -51,7 +51,11 @@ type Report struct {
 	ForcedBySet  map[string]float64 `json:"forced_share_by_set"`
 	ForcedTools  float64            `json:"forced_share_tools"` // of the sets of tool calls: BFCL, Glaive, JME, MCP
 	NonCanonical int                `json:"non_canonical"`
-	Texts        int                `json:"texts"`
+	// The same with VocabOptions.Eager.
+	EagerShare        float64 `json:"eager_share"`
+	EagerTools        float64 `json:"eager_share_tools"`
+	EagerNonCanonical int     `json:"eager_non_canonical"`
+	Texts             int     `json:"texts"`
 
 	VocabMS float64 `json:"vocab_ms"`
 	VocabMB float64 `json:"vocab_mb"`
@@ -98,7 +102,11 @@ func Run(ctx context.Context, jsonl io.Reader, tok *Tokenizer) (*Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{rep: rep, tok: tok, vocab: vocab, planned: planned, bits: make([]uint64, vocab.MaskWords()), sets: map[string][2]int{}}
+	eager, err := grammar.NewVocab(tok.Tokens, grammar.VocabOptions{EndTokens: tok.End, Encode: tok.Encode, Eager: true})
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{rep: rep, tok: tok, vocab: vocab, planned: planned, eager: eager, bits: make([]uint64, vocab.MaskWords()), sets: map[string]*[4]int{}}
 	in := bufio.NewReaderSize(jsonl, 1<<20)
 	for n := 1; ; n++ {
 		text, err := in.ReadBytes('\n')
@@ -124,15 +132,19 @@ func Run(ctx context.Context, jsonl io.Reader, tok *Tokenizer) (*Report, error) 
 		rep.ForcedShare = float64(r.forced) / float64(r.total)
 		rep.ForcedBytes = float64(r.forcedBytes) / float64(r.bytes)
 	}
-	var tools [2]int
+	var tools, all [4]int
 	for s, n := range r.sets {
-		if strings.HasPrefix(s, "BFCL") || strings.HasPrefix(s, "Glaive") || strings.HasPrefix(s, "JME") || strings.HasPrefix(s, "MCP") {
-			tools[0] += n[0]
-			tools[1] += n[1]
+		for i, x := range n {
+			all[i] += x
+			if strings.HasPrefix(s, "BFCL") || strings.HasPrefix(s, "Glaive") || strings.HasPrefix(s, "JME") || strings.HasPrefix(s, "MCP") {
+				tools[i] += x
+			}
 		}
 		rep.ForcedBySet[s] = float64(n[0]) / float64(max(n[1], 1))
 	}
 	rep.ForcedTools = float64(tools[0]) / float64(max(tools[1], 1))
+	rep.EagerTools = float64(tools[2]) / float64(max(tools[3], 1))
+	rep.EagerShare = float64(all[2]) / float64(max(all[3], 1))
 	slices.SortFunc(r.slow, func(a, b slow) int { return int(b.us - a.us) })
 	for _, s := range r.slow[:min(25, len(r.slow))] {
 		rep.Slow = append(rep.Slow, fmt.Sprintf("%.0f us %s", s.us, s.what))
@@ -145,11 +157,12 @@ type runner struct {
 	rep            *Report
 	tok            *Tokenizer
 	vocab, planned *grammar.Vocab
+	eager          *grammar.Vocab
 	bits           []uint64
 
 	compile, first, mask, commit, jump []float64
 	total, forced, bytes, forcedBytes  int
-	sets                               map[string][2]int
+	sets                               map[string]*[4]int // forced and all tokens; the same when eager
 	slow                               []slow
 }
 
@@ -199,6 +212,10 @@ func (r *runner) schema(ctx context.Context, l *line) error {
 	if err != nil {
 		return err
 	}
+	eg, err := grammar.Compile(ctx, spec, r.eager)
+	if err != nil {
+		return err
+	}
 	for i, t := range l.Tests {
 		text, err := grammar.Canonical(t.Data)
 		if err != nil {
@@ -208,6 +225,7 @@ func (r *runner) schema(ctx context.Context, l *line) error {
 		r.walk(g, l.ID, ids)
 		if t.Valid && g.Match(text) {
 			r.force(pg, l.Set, ids, len(text))
+			r.forceEager(eg, l.Set, ids)
 		}
 	}
 	return nil
@@ -272,8 +290,47 @@ func (r *runner) force(g *grammar.Grammar, set string, ids []int32, size int) {
 	}
 	r.forced += forced
 	r.total += len(ids)
-	n := r.sets[set]
-	r.sets[set] = [2]int{n[0] + forced, n[1] + len(ids)}
+	n := r.set(set)
+	n[0] += forced
+	n[1] += len(ids)
+}
+
+func (r *runner) set(name string) *[4]int {
+	n := r.sets[name]
+	if n == nil {
+		n = new([4]int)
+		r.sets[name] = n
+	}
+	return n
+}
+
+// forceEager counts the fed tokens up to where they leave the canonical ones.
+func (r *runner) forceEager(g *grammar.Grammar, set string, ids []int32) {
+	n := r.set(set)
+	s := g.Start()
+	for k := 0; k < len(ids); k++ {
+		var plan []int32
+		plan, s = s.Jump()
+		for _, t := range plan {
+			if k >= len(ids) || ids[k] != t {
+				r.rep.EagerNonCanonical++
+				return
+			}
+			n[2]++
+			n[3]++
+			k++
+		}
+		if k >= len(ids) {
+			return
+		}
+		next, err := s.Accept(ids[k])
+		if err != nil {
+			r.rep.EagerNonCanonical++
+			return
+		}
+		s = next
+		n[3]++
+	}
 }
 
 func quantiles(x []float64) Quantiles {

@@ -81,3 +81,33 @@ func TestRealTokenizers(t *testing.T) {
 		}
 	}
 }
+
+// TestMicro measures the small cases with the tokenizers that
+// COPPICE_TOKENIZERS lists.
+func TestMicro(t *testing.T) {
+	list := os.Getenv("COPPICE_TOKENIZERS")
+	if list == "" {
+		t.Skip("COPPICE_TOKENIZERS (tokenizer.json files) is not set")
+	}
+	for _, path := range filepath.SplitList(list) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tok, err := ReadTokenizer(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := Micro(context.Background(), tok)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s\n%s", path, FormatMicro(rows))
+		for _, r := range rows {
+			if r.Error != "" {
+				t.Errorf("%s: %s", r.Name, r.Error)
+			}
+		}
+	}
+}
