@@ -104,68 +104,68 @@ func scoresAVX2(a *byte, t int, step int)
 //go:noescape
 func mixAVX2(a *byte, t int, w int)
 
-// gemmFloat32AVX512 is gemmFloat32Go; a points to gemmArgs.
+// gemmFloat32AVX512 is gemmGo for Float32; a points to gemmArgs.
 //
 //go:noescape
 func gemmFloat32AVX512(a *byte, t int)
 
-// gemmFloat32AVX2 is gemmFloat32Go for t tokens of a tile that has step; a points to
-// gemmArgs.
+// gemmFloat32AVX2 is gemmGo for Float32 and t tokens of a tile that has step; a points
+// to gemmArgs.
 //
 //go:noescape
 func gemmFloat32AVX2(a *byte, t int, step int)
 
-// gemmFloat16AVX512 is gemmFloat16Go; a points to gemmArgs.
+// gemmFloat16AVX512 is gemmGo for Float16; a points to gemmArgs.
 //
 //go:noescape
 func gemmFloat16AVX512(a *byte, t int)
 
-// gemmFloat16AVX2 is gemmFloat16Go for t tokens of a tile that has step; a points to
-// gemmArgs.
+// gemmFloat16AVX2 is gemmGo for Float16 and t tokens of a tile that has step; a points
+// to gemmArgs.
 //
 //go:noescape
 func gemmFloat16AVX2(a *byte, t int, step int)
 
-// gemmInt8AVX512 is gemmInt8Go; a points to gemmArgs.
+// gemmInt8AVX512 is gemmGo for Int8; a points to gemmArgs.
 //
 //go:noescape
 func gemmInt8AVX512(a *byte, t int)
 
-// gemmInt8AVX2 is gemmInt8Go for t tokens of a tile that has step; a points to
-// gemmArgs.
+// gemmInt8AVX2 is gemmGo for Int8 and t tokens of a tile that has step; a points
+// to gemmArgs.
 //
 //go:noescape
 func gemmInt8AVX2(a *byte, t int, step int)
 
-// gemmInt8MinAVX512 is gemmInt8MinGo; a points to gemmArgs.
+// gemmInt8MinAVX512 is gemmGo for Int8Min; a points to gemmArgs.
 //
 //go:noescape
 func gemmInt8MinAVX512(a *byte, t int)
 
-// gemmInt8MinAVX2 is gemmInt8MinGo for t tokens of a tile that has step; a points to
-// gemmArgs.
+// gemmInt8MinAVX2 is gemmGo for Int8Min and t tokens of a tile that has step; a points
+// to gemmArgs.
 //
 //go:noescape
 func gemmInt8MinAVX2(a *byte, t int, step int)
 
-// gemmInt8HalfAVX512 is gemmInt8HalfGo; a points to gemmArgs.
+// gemmInt8HalfAVX512 is gemmGo for Int8Half; a points to gemmArgs.
 //
 //go:noescape
 func gemmInt8HalfAVX512(a *byte, t int)
 
-// gemmInt8HalfAVX2 is gemmInt8HalfGo for t tokens of a tile that has step; a points to
-// gemmArgs.
+// gemmInt8HalfAVX2 is gemmGo for Int8Half and t tokens of a tile that has step; a points
+// to gemmArgs.
 //
 //go:noescape
 func gemmInt8HalfAVX2(a *byte, t int, step int)
 
-// gemmInt4MinAVX512 is gemmInt4MinGo; a points to gemmArgs.
+// gemmInt4MinAVX512 is gemmGo for Int4Min; a points to gemmArgs.
 //
 //go:noescape
 func gemmInt4MinAVX512(a *byte, t int)
 
-// gemmInt4MinAVX2 is gemmInt4MinGo for t tokens of a tile that has step; a points to
-// gemmArgs.
+// gemmInt4MinAVX2 is gemmGo for Int4Min and t tokens of a tile that has step; a points
+// to gemmArgs.
 //
 //go:noescape
 func gemmInt4MinAVX2(a *byte, t int, step int)

@@ -43,14 +43,8 @@ func gemmGo(kind Kind, a *gemmArgs, t int) {
 		gemmFloat32Go(a, t)
 	case Float16:
 		gemmFloat16Go(a, t)
-	case Int8:
-		gemmInt8Go(a, t)
-	case Int8Min:
-		gemmInt8MinGo(a, t)
-	case Int8Half:
-		gemmInt8HalfGo(a, t)
-	case Int4Min:
-		gemmInt4MinGo(a, t)
+	default:
+		gemmIntGo(kind, a, t)
 	}
 }
 
@@ -91,92 +85,80 @@ func gemmFloat16Go(a *gemmArgs, t int) {
 	}
 }
 
-// dot4 adds the products of groups groups of four columns for row r.
-func dot4(sum int32, w []byte, x []int8, groups, r, t, i int) int32 {
-	for g := range groups {
-		w4, x4 := w[g*64+r*4:][:4], x[(g*t+i)*4:][:4]
-		sum += int32(w4[0])*int32(x4[0]) + int32(w4[1])*int32(x4[1]) + int32(w4[2])*int32(x4[2]) + int32(w4[3])*int32(x4[3])
+// A column is a block of the activations of one token.
+type column [BlockCols]int32
+
+// gather takes the block of token i from a tile of t tokens.
+func (c *column) gather(x []int8, t, i int) {
+	for g := range BlockCols / 4 {
+		x4 := x[(g*t+i)*4:][:4]
+		c[4*g], c[4*g+1], c[4*g+2], c[4*g+3] = int32(x4[0]), int32(x4[1]), int32(x4[2]), int32(x4[3])
+	}
+}
+
+// dot returns the products of row r with the groups g0 up to g1. The masks spare
+// the bounds checks.
+func (c *column) dot(w *[PanelRows * BlockCols]byte, r, g0, g1 int) int32 {
+	var sum int32
+	for g := g0; g < g1; g++ {
+		w4 := w[(g*64+r*4)&508:]
+		x := c[g*4&28:]
+		sum += int32(w4[0])*x[0] + int32(w4[1])*x[1] + int32(w4[2])*x[2] + int32(w4[3])*x[3]
 	}
 	return sum
 }
 
-func gemmInt8Go(a *gemmArgs, t int) {
-	const blk = PanelRows * BlockCols
-	w, d := at(a.w, a.n*blk), at(a.d, a.n*PanelRows)
-	x, sx, init := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.init, a.n*t)
-	for i := range t {
-		var acc [PanelRows]float32
-		for b := range a.n {
-			wb, xb := w[b*blk:][:blk], x[b*BlockCols*t:]
-			s, start := sx[b*t+i], init[b*t+i]
-			for r := range acc {
-				dot := dot4(start, wb, xb, 8, r, t, i)
-				acc[r] = fma32(float32(dot), halfToFloat(d[b*PanelRows+r])*s, acc[r])
-			}
-		}
-		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
+// dot4 is dot for a block of 4-bit weights.
+func (c *column) dot4(w *[PanelRows * BlockCols / 2]byte, r int) int32 {
+	var sum int32
+	for g := range 4 {
+		w4 := w[(g*64+r*4)&252:]
+		lo, hi := c[g*4&12:], c[g*4&12+16:]
+		sum += int32(w4[0]&15)*lo[0] + int32(w4[1]&15)*lo[1] + int32(w4[2]&15)*lo[2] + int32(w4[3]&15)*lo[3]
+		sum += int32(w4[0]>>4)*hi[0] + int32(w4[1]>>4)*hi[1] + int32(w4[2]>>4)*hi[2] + int32(w4[3]>>4)*hi[3]
 	}
+	return sum
 }
 
-func gemmInt8MinGo(a *gemmArgs, t int) {
-	const blk = PanelRows * BlockCols
-	w, d, m := at(a.w, a.n*blk), at(a.d, a.n*PanelRows), at(a.m, a.n*PanelRows)
-	x, sx, xs := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.xs, a.n*t)
+// gemmIntGo computes a tile for the quantised kinds.
+func gemmIntGo(kind Kind, a *gemmArgs, t int) {
+	blk, per := kind.blockBytes(), kind.scalesPerBlock()
+	w, d := at(a.w, a.n*blk), at(a.d, a.n*per*PanelRows)
+	x, sx := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t)
+	var col column
 	for i := range t {
 		var acc [PanelRows]float32
 		for b := range a.n {
-			wb, xb := w[b*blk:][:blk], x[b*BlockCols*t:]
-			s, sum := sx[b*t+i], xs[b*t+i]
-			for r := range acc {
-				dot := dot4(0, wb, xb, 8, r, t, i)
-				acc[r] = fma32(float32(dot), halfToFloat(d[b*PanelRows+r])*s, acc[r])
-				acc[r] = fma32(halfToFloat(m[b*PanelRows+r]), sum, acc[r])
-			}
-		}
-		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
-	}
-}
-
-func gemmInt8HalfGo(a *gemmArgs, t int) {
-	const blk = PanelRows * BlockCols
-	w, d := at(a.w, a.n*blk), at(a.d, a.n*2*PanelRows)
-	x, sx, init := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.init, a.n*2*t)
-	for i := range t {
-		var acc [PanelRows]float32
-		for b := range a.n {
+			wb := w[b*blk:][:blk]
+			col.gather(x[b*BlockCols*t:], t, i)
 			s := sx[b*t+i]
-			for h := range 2 {
-				wb, xb := w[b*blk+h*blk/2:][:blk/2], x[(b*BlockCols+h*BlockCols/2)*t:]
-				start := init[(2*b+h)*t+i]
-				for r := range acc {
-					dot := dot4(start, wb, xb, 4, r, t, i)
-					acc[r] = fma32(float32(dot), halfToFloat(d[(2*b+h)*PanelRows+r])*s, acc[r])
-				}
-			}
-		}
-		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])
-	}
-}
-
-func gemmInt4MinGo(a *gemmArgs, t int) {
-	const blk = PanelRows * BlockCols / 2
-	w, d, m := at(a.w, a.n*blk), at(a.d, a.n*PanelRows), at(a.m, a.n*PanelRows)
-	x, sx, xs := at(a.x, a.n*BlockCols*t), at(a.sx, a.n*t), at(a.xs, a.n*t)
-	for i := range t {
-		var acc [PanelRows]float32
-		for b := range a.n {
-			wb, xb := w[b*blk:][:blk], x[b*BlockCols*t:][:BlockCols*t]
-			s, sum := sx[b*t+i], xs[b*t+i]
-			for r := range acc {
-				var dot int32
-				for g := range 4 {
-					w4, lo, hi := wb[g*64+r*4:][:4], xb[(g*t+i)*4:][:4], xb[((g+4)*t+i)*4:][:4]
-					for j, v := range w4 {
-						dot += int32(v&15)*int32(lo[j]) + int32(v>>4)*int32(hi[j])
+			for h := range per {
+				var dots [PanelRows]int32
+				switch kind {
+				case Int4Min:
+					for r := range dots {
+						dots[r] = col.dot4((*[PanelRows * BlockCols / 2]byte)(wb), r)
+					}
+				default:
+					start := int32(0)
+					if kind != Int8Min {
+						start = at(a.init, a.n*per*t)[(b*per+h)*t+i]
+					}
+					for r := range dots {
+						dots[r] = start + col.dot((*[PanelRows * BlockCols]byte)(wb), r, h*8/per, (h+1)*8/per)
 					}
 				}
-				acc[r] = fma32(float32(dot), halfToFloat(d[b*PanelRows+r])*s, acc[r])
-				acc[r] = fma32(halfToFloat(m[b*PanelRows+r]), sum, acc[r])
+				scales := d[(b*per+h)*PanelRows:][:PanelRows]
+				for r, dot := range dots {
+					acc[r] = fma32(float32(dot), halfToFloat(scales[r])*s, acc[r])
+				}
+			}
+			if a.m != nil {
+				sum := at(a.xs, a.n*t)[b*t+i]
+				mins := at(a.m, a.n*PanelRows)[b*PanelRows:][:PanelRows]
+				for r, m := range mins {
+					acc[r] = fma32(halfToFloat(m), sum, acc[r])
+				}
 			}
 		}
 		copy(at(a.y, i*a.stride+PanelRows)[i*a.stride:], acc[:])

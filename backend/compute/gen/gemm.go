@@ -45,7 +45,7 @@ func gemm512(k gemmKind) {
 	name := "gemm" + k.name + "AVX512"
 	TEXT(name, NOSPLIT, "func(a *byte, t int)")
 	Pragma("noescape")
-	Doc(name + " is gemm" + k.name + "Go; a points to gemmArgs.")
+	Doc(name + " is gemmGo for " + k.name + "; a points to gemmArgs.")
 	a := Load(Param("a"), GP64())
 	t := Load(Param("t"), GP64())
 	stride := field(a, gemmStride)

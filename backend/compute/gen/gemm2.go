@@ -33,7 +33,7 @@ func gemm256(k gemmKind) {
 	name := "gemm" + k.name + "AVX2"
 	TEXT(name, NOSPLIT, "func(a *byte, t int, step int)")
 	Pragma("noescape")
-	Doc(name+" is gemm"+k.name+"Go for t tokens of a tile that has step; a points to", "gemmArgs.")
+	Doc(name+" is gemmGo for "+k.name+" and t tokens of a tile that has step; a points", "to gemmArgs.")
 	a := Load(Param("a"), GP64())
 	t := Load(Param("t"), GP64())
 	step := Load(Param("step"), GP64())
