@@ -52,3 +52,22 @@ func TestTags(t *testing.T) {
 		}
 	}
 }
+
+func TestDot(t *testing.T) {
+	g := mustCompile(t, Spec{JSONSchema: []byte(`{"type":"object","properties":{"a":{"enum":["x","y"]}},"required":["a"],"additionalProperties":false}`)}, ByteVocab())
+	const want = `digraph grammar {
+	rankdir=LR;
+	node [shape=circle, label=""];
+	n0 [shape=circle, label="1"];
+	n0 -> n1 [label="{\"a\":\"", style=bold];
+	n1 [shape=circle, label="1"];
+	n1 -> n2 [label="xy"];
+	n2 [shape=circle, label="1"];
+	n2 -> n3 [label="\"}", style=bold];
+	n3 [shape=doublecircle, label="0"];
+}
+`
+	if got := g.Dot(50); got != want {
+		t.Errorf("drawn as %s", got)
+	}
+}

@@ -81,10 +81,10 @@ func buildFormats() map[string]string {
 func regexFormat() string {
 	esc := `\\(?:[dDwWsStnrvf0.*+?^$(){}|/\[\]\\-]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})`
 	member := `(?:[^\]\[\\-]|` + esc + `)`
-	class := `\[\^?-?(?:[A-Z]-[A-Z]|[a-z]-[a-z]|0-9|` + member + `)*-?\]`
-	_ = member
-	class = `\[\^?-?(?:A-Z|a-z|0-9|A-Fa-f|a-fA-F|` + member + `)*-?\]`
-	quant := `(?:[*+?]\??|\{[0-9]{1,3}\}\??|\{[0-9]{1,3},\}\??)?`
+	class := `\[\^?-?(?:A-Z|a-z|0-9|A-Fa-f|a-fA-F|` + member + `)*-?\]`
+	// Counts whose order is plain.
+	counts := `\{(?:[0-9]{1,3},?|[01],[1-9][0-9]{0,2}|[2-9],[1-9][0-9]{1,2}|2,[2-9]|3,[3-9]|[45],[5-9])\}`
+	quant := `(?:(?:[*+?]|` + counts + `)\??)?`
 	atom := `(?:[^\\()\[\]{}*+?|^$]|` + esc + `|` + class + `)`
 	unit := atom
 	seq := ``
