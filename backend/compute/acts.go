@@ -11,8 +11,7 @@ const TileTokens = 8
 //
 // Quantised: value i of a block of 32 columns is Scale*q[i] with
 // Scale = max|x|/127 and q rounded to nearest even. It depends on the token
-// alone. The scale, and its product with the sum of q, are rounded to half
-// floats, as llama.cpp does: so that the two agree on nearly every q.
+// alone.
 type Acts struct {
 	n, cols, nb int
 
@@ -99,8 +98,8 @@ func quantiseGo(a *Acts, first, t, at int, x []float32) {
 			qb[(i/4*t+at)*4+i%4] = int8(n)
 		}
 		scale := amax / 127
-		a.sx[meta+b*t+at] = halfToFloat(floatToHalf(scale))
-		a.xs[meta+b*t+at] = halfToFloat(floatToHalf(scale * float32(sum[0]+sum[1])))
+		a.sx[meta+b*t+at] = scale
+		a.xs[meta+b*t+at] = scale * float32(sum[0]+sum[1])
 		a.init[meta+b*t+at] = -128 * (sum[0] + sum[1])
 		a.init2[2*meta+2*b*t+at] = -128 * sum[0]
 		a.init2[2*meta+(2*b+1)*t+at] = -128 * sum[1]

@@ -74,10 +74,14 @@ func gemm(kind Kind, a *gemmArgs, t int) {
 			gemmFloat16AVX512(p, t)
 		case Int8:
 			gemmInt8AVX512(p, t)
-		case Int8Min:
-			gemmInt8MinAVX512(p, t)
 		case Int8Half:
 			gemmInt8HalfAVX512(p, t)
+		case Int5:
+			gemmInt5AVX512(p, t)
+		case Int5Min:
+			gemmInt5MinAVX512(p, t)
+		case Int4:
+			gemmInt4AVX512(p, t)
 		case Int4Min:
 			gemmInt4MinAVX512(p, t)
 		}
@@ -104,10 +108,14 @@ func gemmParts(kind Kind, a *gemmArgs, t int) {
 			gemmFloat16AVX2(p, c, t)
 		case Int8:
 			gemmInt8AVX2(p, c, t)
-		case Int8Min:
-			gemmInt8MinAVX2(p, c, t)
 		case Int8Half:
 			gemmInt8HalfAVX2(p, c, t)
+		case Int5:
+			gemmInt5AVX2(p, c, t)
+		case Int5Min:
+			gemmInt5MinAVX2(p, c, t)
+		case Int4:
+			gemmInt4AVX2(p, c, t)
 		case Int4Min:
 			gemmInt4MinAVX2(p, c, t)
 		}

@@ -137,17 +137,6 @@ func gemmInt8AVX512(a *byte, t int)
 //go:noescape
 func gemmInt8AVX2(a *byte, t int, step int)
 
-// gemmInt8MinAVX512 is gemmGo for Int8Min; a points to gemmArgs.
-//
-//go:noescape
-func gemmInt8MinAVX512(a *byte, t int)
-
-// gemmInt8MinAVX2 is gemmGo for Int8Min and t tokens of a tile that has step; a points
-// to gemmArgs.
-//
-//go:noescape
-func gemmInt8MinAVX2(a *byte, t int, step int)
-
 // gemmInt8HalfAVX512 is gemmGo for Int8Half; a points to gemmArgs.
 //
 //go:noescape
@@ -158,6 +147,39 @@ func gemmInt8HalfAVX512(a *byte, t int)
 //
 //go:noescape
 func gemmInt8HalfAVX2(a *byte, t int, step int)
+
+// gemmInt5AVX512 is gemmGo for Int5; a points to gemmArgs.
+//
+//go:noescape
+func gemmInt5AVX512(a *byte, t int)
+
+// gemmInt5AVX2 is gemmGo for Int5 and t tokens of a tile that has step; a points
+// to gemmArgs.
+//
+//go:noescape
+func gemmInt5AVX2(a *byte, t int, step int)
+
+// gemmInt5MinAVX512 is gemmGo for Int5Min; a points to gemmArgs.
+//
+//go:noescape
+func gemmInt5MinAVX512(a *byte, t int)
+
+// gemmInt5MinAVX2 is gemmGo for Int5Min and t tokens of a tile that has step; a points
+// to gemmArgs.
+//
+//go:noescape
+func gemmInt5MinAVX2(a *byte, t int, step int)
+
+// gemmInt4AVX512 is gemmGo for Int4; a points to gemmArgs.
+//
+//go:noescape
+func gemmInt4AVX512(a *byte, t int)
+
+// gemmInt4AVX2 is gemmGo for Int4 and t tokens of a tile that has step; a points
+// to gemmArgs.
+//
+//go:noescape
+func gemmInt4AVX2(a *byte, t int, step int)
 
 // gemmInt4MinAVX512 is gemmGo for Int4Min; a points to gemmArgs.
 //

@@ -120,6 +120,17 @@ func (c *column) dot4(w *[PanelRows * BlockCols / 2]byte, r int) int32 {
 	return sum
 }
 
+// dotFifth returns 16 times the activations whose weights have the fifth bit.
+func (c *column) dotFifth(bits *[PanelRows * BlockCols / 8]byte, r int) int32 {
+	var sum int32
+	for g := range BlockCols / 4 {
+		v := int32(bits[(g*8+r/2)&63] >> (r % 2 * 4))
+		x := c[g*4&28:]
+		sum += v&1*x[0] + v>>1&1*x[1] + v>>2&1*x[2] + v>>3&1*x[3]
+	}
+	return sum << 4
+}
+
 // gemmIntGo computes a tile for the quantised kinds.
 func gemmIntGo(kind Kind, a *gemmArgs, t int) {
 	blk, per := kind.blockBytes(), kind.scalesPerBlock()
@@ -134,16 +145,17 @@ func gemmIntGo(kind Kind, a *gemmArgs, t int) {
 			s := sx[b*t+i]
 			for h := range per {
 				var dots [PanelRows]int32
-				switch kind {
-				case Int4Min:
+				if kind >= Int5 {
 					for r := range dots {
 						dots[r] = col.dot4((*[PanelRows * BlockCols / 2]byte)(wb), r)
 					}
-				default:
-					start := int32(0)
-					if kind != Int8Min {
-						start = at(a.init, a.n*per*t)[(b*per+h)*t+i]
+					if kind <= Int5Min {
+						for r := range dots {
+							dots[r] += col.dotFifth((*[PanelRows * BlockCols / 8]byte)(wb[PanelRows*BlockCols/2:]), r)
+						}
 					}
+				} else {
+					start := at(a.init, a.n*per*t)[(b*per+h)*t+i]
 					for r := range dots {
 						dots[r] = start + col.dot((*[PanelRows * BlockCols]byte)(wb), r, h*8/per, (h+1)*8/per)
 					}
@@ -153,11 +165,17 @@ func gemmIntGo(kind Kind, a *gemmArgs, t int) {
 					acc[r] = fma32(float32(dot), halfToFloat(scales[r])*s, acc[r])
 				}
 			}
-			if a.m != nil {
+			if kind >= Int5 {
+				// The minimum, or where zero lies.
 				sum := at(a.xs, a.n*t)[b*t+i]
-				mins := at(a.m, a.n*PanelRows)[b*PanelRows:][:PanelRows]
-				for r, m := range mins {
-					acc[r] = fma32(halfToFloat(m), sum, acc[r])
+				for r := range acc {
+					var m float32
+					if kind.hasMin() {
+						m = halfToFloat(at(a.m, a.n*PanelRows)[b*PanelRows+r])
+					} else {
+						m = halfToFloat(d[b*PanelRows+r]) * float32(-kind.offset())
+					}
+					acc[r] = fma32(m, sum, acc[r])
 				}
 			}
 		}

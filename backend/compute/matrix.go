@@ -23,17 +23,22 @@ const (
 	Float16
 	// Int8 stores d*(q-128), one d per block: 8.5 bits.
 	Int8
-	// Int8Min stores d*q+m with q < 32, one d and m per block: 9 bits.
-	Int8Min
 	// Int8Half stores d*(q-128), one d per half block of 16 columns: 9 bits.
 	Int8Half
+	// Int5 stores d*(q-16) with q < 32, one d per block: 5.5 bits.
+	Int5
+	// Int5Min stores d*q+m with q < 32, one d and m per block: 6 bits.
+	Int5Min
+	// Int4 stores d*(q-8) with q < 16, one d per block: 4.5 bits.
+	Int4
 	// Int4Min stores d*q+m with q < 16, one d and m per block: 5 bits.
 	Int4Min
+	kinds // their number
 )
 
 // String returns the name of the kind.
 func (k Kind) String() string {
-	return [...]string{"Float32", "Float16", "Int8", "Int8Min", "Int8Half", "Int4Min"}[k]
+	return [kinds]string{"Float32", "Float16", "Int8", "Int8Half", "Int5", "Int5Min", "Int4", "Int4Min"}[k]
 }
 
 // quantised tells whether products with the kind take quantised activations.
@@ -41,8 +46,11 @@ func (k Kind) quantised() bool { return k >= Int8 }
 
 // blockBytes returns the bytes of the integers of one block of one panel.
 func (k Kind) blockBytes() int {
-	if k == Int4Min {
+	switch k {
+	case Int4, Int4Min:
 		return PanelRows * BlockCols / 2
+	case Int5, Int5Min:
+		return PanelRows * BlockCols * 5 / 8
 	}
 	return PanelRows * BlockCols
 }
@@ -55,8 +63,23 @@ func (k Kind) scalesPerBlock() int {
 	return 1
 }
 
+// hasMin tells whether a minimum is stored for each row and block.
+func (k Kind) hasMin() bool { return k == Int4Min || k == Int5Min }
+
+// offset is the integer that stands for zero in the kinds without a minimum.
+func (k Kind) offset() int {
+	switch k {
+	case Int4:
+		return 8
+	case Int5:
+		return 16
+	}
+	return 128
+}
+
 // A Block is 32 consecutive values of a row in quantised form: value i is
-// D[i/16]*Q[i] + M[i/16], where the kinds without a minimum want D*(Q-128).
+// D[i/16]*Q[i] + M[i/16], or in the kinds without a minimum D[i/16] times what
+// Q[i] is above the kind's offset.
 type Block struct {
 	Q    [BlockCols]uint8
 	D, M [2]float32
@@ -86,7 +109,7 @@ func MatrixBytes(kind Kind, rows, cols int) int {
 		return (panels*cols*PanelRows*2 + 63) &^ 63
 	}
 	n := panels * nb * (kind.blockBytes() + kind.scalesPerBlock()*PanelRows*2)
-	if kind == Int8Min || kind == Int4Min {
+	if kind.hasMin() {
 		n += panels * nb * PanelRows * 2
 	}
 	return (n + 63) &^ 63
@@ -115,7 +138,7 @@ func NewMatrix(kind Kind, rows, cols int, buf []byte) *Matrix {
 		words = words[n/2:]
 		s := m.panels * m.nb * kind.scalesPerBlock() * PanelRows
 		m.d = words[:s:s]
-		if kind == Int8Min || kind == Int4Min {
+		if kind.hasMin() {
 			m.m = words[s : 2*s : 2*s]
 		}
 	}
@@ -148,11 +171,12 @@ func (m *Matrix) SetBlocks(r int, blocks []Block) {
 		blk := &blocks[b]
 		q := m.q[(p*m.nb+b)*m.Kind.blockBytes():][:m.Kind.blockBytes()]
 		// Four columns at a time, as a little-endian word.
-		if m.Kind == Int4Min {
+		if m.Kind >= Int5 {
 			for g := range 4 {
 				low, high := binary.LittleEndian.Uint32(blk.Q[4*g:]), binary.LittleEndian.Uint32(blk.Q[4*g+16:])
 				binary.LittleEndian.PutUint32(q[g*64+r*4:], low&0x0f0f0f0f|high<<4&0xf0f0f0f0)
 			}
+			setFifthBits(q[PanelRows*BlockCols/2:], &blk.Q, r)
 		} else {
 			for g := range 8 {
 				binary.LittleEndian.PutUint32(q[g*64+r*4:], binary.LittleEndian.Uint32(blk.Q[4*g:]))
@@ -189,14 +213,31 @@ func (m *Matrix) Row(dst []float32, r int) {
 		at := ((p*m.nb+b)*per+i*per/BlockCols)*PanelRows + r
 		q := m.q[(p*m.nb+b)*m.Kind.blockBytes():]
 		d := halfToFloat(m.d[at])
-		switch m.Kind {
-		case Int4Min:
-			v := q[i%16/4*64+r*4+i%4] >> (i / 16 * 4) & 15
-			dst[c] = float32(d*float32(v)) + halfToFloat(m.m[at])
-		case Int8Min:
-			dst[c] = float32(d*float32(q[i/4*64+r*4+i%4])) + halfToFloat(m.m[at])
-		default:
-			dst[c] = d * float32(int(q[i/4*64+r*4+i%4])-128)
+		var v int
+		if m.Kind >= Int5 {
+			v = int(q[i%16/4*64+r*4+i%4] >> (i / 16 * 4) & 15)
+			if m.Kind.blockBytes() > PanelRows*BlockCols/2 {
+				v |= int(q[PanelRows*BlockCols/2+i/4*8+r/2]>>(r%2*4+i%4)&1) << 4
+			}
+		} else {
+			v = int(q[i/4*64+r*4+i%4])
 		}
+		if m.Kind.hasMin() {
+			dst[c] = float32(d*float32(v)) + halfToFloat(m.m[at])
+		} else {
+			dst[c] = d * float32(v-m.Kind.offset())
+		}
+	}
+}
+
+// setFifthBits stores the fifth bits of row r of a block, where the kind has
+// them: bit 4*r+c of the g-th 64-bit word belongs to column 4*g+c.
+func setFifthBits(bits []byte, q *[BlockCols]uint8, r int) {
+	if len(bits) == 0 {
+		return
+	}
+	for g := range BlockCols / 4 {
+		v := q[4*g]>>4&1 | q[4*g+1]>>3&2 | q[4*g+2]>>2&4 | q[4*g+3]>>1&8
+		bits[g*8+r/2] |= v << (r % 2 * 4)
 	}
 }

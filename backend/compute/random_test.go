@@ -30,9 +30,9 @@ func randMatrix(r *rand.Rand, kind Kind, rows, cols int) *Matrix {
 			for j := range blocks[b].Q {
 				blocks[b].Q[j] = uint8(r.Uint32())
 				switch kind {
-				case Int4Min:
+				case Int4, Int4Min:
 					blocks[b].Q[j] &= 15
-				case Int8Min:
+				case Int5, Int5Min:
 					blocks[b].Q[j] &= 31
 				}
 			}

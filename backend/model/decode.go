@@ -14,21 +14,25 @@ func kindOf(t gguf.Type) (compute.Kind, bool) {
 		return compute.Float32, true
 	case gguf.F16:
 		return compute.Float16, true
-	case gguf.Q8_0, gguf.Q5_0:
+	case gguf.Q8_0:
 		return compute.Int8, true
+	case gguf.Q5_0:
+		return compute.Int5, true
 	case gguf.Q5_1, gguf.Q5_K:
-		return compute.Int8Min, true
+		return compute.Int5Min, true
 	case gguf.Q6_K:
 		return compute.Int8Half, true
-	case gguf.Q4_0, gguf.Q4_1, gguf.Q4_K:
+	case gguf.Q4_0:
+		return compute.Int4, true
+	case gguf.Q4_1, gguf.Q4_K:
 		return compute.Int4Min, true
 	}
 	return 0, false
 }
 
 // decodeBlocks unpacks a row of quantised values into blocks of 32. The integers
-// are those of the file, but for an offset of 128 where the kind has no
-// minimum; nothing is quantised again. Formats: ggml-quants.c of llama.cpp;
+// are those of the file, moved to the offset of the kind; nothing is quantised
+// again. Formats: ggml-quants.c of llama.cpp;
 // package gguf describes them.
 func decodeBlocks(dst []compute.Block, t gguf.Type, src []byte) {
 	size := t.BlockBytes()
@@ -64,10 +68,10 @@ func decodeQ8(d *compute.Block, b []byte) {
 	}
 }
 
-// decodeQ4 reads values q*d+m; Q4_0 has m = -8*d.
+// decodeQ4 reads values q*d+m, or (q-8)*d without a minimum.
 func decodeQ4(d *compute.Block, b []byte, min bool) {
 	scale := half(b)
-	d.D, d.M, b = both(scale), both(-8*scale), b[2:]
+	d.D, b = both(scale), b[2:]
 	if min {
 		d.M, b = both(half(b)), b[2:]
 	}
@@ -83,17 +87,14 @@ const nibbles = 0x0f0f0f0f0f0f0f0f
 
 // decodeQ5 reads values q*d+m, or (q-16)*d without a minimum.
 func decodeQ5(d *compute.Block, b []byte, min bool) {
-	var offset uint8 = 128 - 16
 	d.D, b = both(half(b)), b[2:]
 	if min {
-		d.M, b, offset = both(half(b)), b[2:], 0
+		d.M, b = both(half(b)), b[2:]
 	}
 	high := binary.LittleEndian.Uint32(b)
 	for i, q := range b[4:20] {
 		d.Q[i] = q&15 | uint8(high>>i&1)<<4
 		d.Q[i+16] = q>>4 | uint8(high>>(i+16)&1)<<4
-		d.Q[i] += offset
-		d.Q[i+16] += offset
 	}
 }
 

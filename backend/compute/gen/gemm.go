@@ -16,24 +16,39 @@ const (
 type gemmKind struct {
 	name   string
 	doc    string
-	float  bool // activations are float32
-	half   bool // weights are half floats
-	min    bool // blocks have a minimum
-	offset bool // weights have offset 128
-	halves int  // scales per block
-	four   bool // 4-bit weights
+	float  bool    // activations are float32
+	half   bool    // weights are half floats
+	min    bool    // blocks have a minimum, stored or -zero times the scale
+	offset bool    // weights have offset 128
+	halves int     // scales per block
+	four   bool    // 4-bit weights
+	fifth  bool    // with a fifth bit apart
+	zero   float64 // what stands for zero, for kinds without stored minimum
 }
 
 var (
 	float32s = gemmKind{name: "Float32", float: true}
 	float16s = gemmKind{name: "Float16", float: true, half: true}
 	int8s    = gemmKind{name: "Int8", offset: true, halves: 1}
-	int8Min  = gemmKind{name: "Int8Min", min: true, halves: 1}
+	int4s    = gemmKind{name: "Int4", min: true, halves: 1, four: true, zero: 8}
+	int5s    = gemmKind{name: "Int5", min: true, halves: 1, four: true, fifth: true, zero: 16}
+	int5Min  = gemmKind{name: "Int5Min", min: true, halves: 1, four: true, fifth: true}
 	int8Half = gemmKind{name: "Int8Half", offset: true, halves: 2}
 	int4Min  = gemmKind{name: "Int4Min", min: true, halves: 1, four: true}
 )
 
 const tile = 8
+
+// blockBytes is Kind.blockBytes.
+func (k gemmKind) blockBytes() int {
+	switch {
+	case k.fifth:
+		return 320
+	case k.four:
+		return 256
+	}
+	return 512
+}
 
 // gemm512 writes the AVX-512 VNNI kernel of a kind: one panel of 16 rows by a
 // tile of 1 to 8 tokens.
@@ -105,7 +120,10 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
 	var m, xs, init reg.GPVirtual
 	if k.min {
-		m, xs = field(a, gemmM), field(a, gemmXS)
+		if k.zero == 0 {
+			m = field(a, gemmM)
+		}
+		xs = field(a, gemmXS)
 	}
 	if k.offset {
 		init = field(a, gemmInit)
@@ -113,6 +131,13 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 	mask := ZMM()
 	if k.four {
 		VPBROADCASTD(constant("nibbles", U32(0x0f0f0f0f)), mask)
+	}
+	sixteen, zero := ZMM(), ZMM()
+	if k.fifth {
+		VPBROADCASTD(constant("sixteens", U32(0x10101010)), sixteen)
+	}
+	if k.zero > 0 {
+		VBROADCASTSS(expMem(fmt.Sprint("zero", k.zero), -k.zero), zero)
 	}
 	loop := fmt.Sprintf("loop%d", t)
 	Label(loop)
@@ -134,6 +159,13 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 				VPANDD(mask, hi, lo)
 				VPSRLD(Imm(4), hi, hi)
 				VPANDD(mask, hi, hi)
+				if k.fifth {
+					k1, k2 := K(), K()
+					KMOVQ(Mem{Base: w, Disp: 256 + 8*g}, k1)
+					KMOVQ(Mem{Base: w, Disp: 256 + 8*(g+4)}, k2)
+					VPADDB(sixteen, lo, k1, lo)
+					VPADDB(sixteen, hi, k2, hi)
+				}
 				for i := range dot {
 					VPDPBUSD_BCST(Mem{Base: x, Disp: 4 * (g*t + i)}, lo, dot[i])
 				}
@@ -159,22 +191,24 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 		}
 		if k.min {
 			mz := ZMM()
-			VCVTPH2PS(Mem{Base: m}, mz)
+			if k.zero > 0 {
+				VMULPS(zero, dz, mz)
+			} else {
+				VCVTPH2PS(Mem{Base: m}, mz)
+			}
 			for i, r := range acc {
 				VFMADD231PS_BCST(Mem{Base: xs, Disp: 4 * i}, mz, r)
 			}
 		}
 	}
-	bytes := 512
-	if k.four {
-		bytes = 256
-	}
-	ADDQ(U32(uint32(bytes)), w)
+	ADDQ(U32(uint32(k.blockBytes())), w)
 	ADDQ(U32(uint32(32*t)), x)
 	ADDQ(Imm(uint64(32*k.halves)), d)
 	ADDQ(Imm(uint64(4*t)), sx)
 	if k.min {
-		ADDQ(Imm(32), m)
+		if k.zero == 0 {
+			ADDQ(Imm(32), m)
+		}
 		ADDQ(Imm(uint64(4*t)), xs)
 	}
 	if k.offset {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -96,7 +97,10 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
 	var m, xs reg.GPVirtual
 	if k.min {
-		m, xs = field(a, gemmM), field(a, gemmXS)
+		if k.zero == 0 {
+			m = field(a, gemmM)
+		}
+		xs = field(a, gemmXS)
 	}
 	ones := wide("ones16", 0x00010001)
 	loop := fmt.Sprintf("loop%d", t)
@@ -107,7 +111,7 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 			v.zero()
 		}
 		if k.four {
-			dots4(w, x, step, dot, ones)
+			dots4(k, w, x, step, dot, ones)
 		} else {
 			groups := 8 / k.halves
 			for g := h * groups; g < (h+1)*groups; g++ {
@@ -125,21 +129,26 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 			fma(tmp, dot[i], v)
 		}
 		if k.min {
-			dv.loadHalf(Mem{Base: m})
+			if k.zero > 0 {
+				z := wide(fmt.Sprint("zero256_", k.zero), math.Float32bits(float32(-k.zero)))
+				for _, r := range dv {
+					VMULPS(z, r, r)
+				}
+			} else {
+				dv.loadHalf(Mem{Base: m})
+			}
 			for i, v := range acc {
 				fma(avx2.splat(Mem{Base: xs, Disp: 4 * i}), dv, v)
 			}
 		}
 	}
-	bytes := 512
-	if k.four {
-		bytes = 256
-	}
-	ADDQ(U32(uint32(bytes)), w)
+	ADDQ(U32(uint32(k.blockBytes())), w)
 	ADDQ(Imm(uint64(32*k.halves)), d)
 	ADDQ(step, sx)
 	if k.min {
-		ADDQ(Imm(32), m)
+		if k.zero == 0 {
+			ADDQ(Imm(32), m)
+		}
 		ADDQ(step, xs)
 	}
 	DECQ(n)
@@ -170,8 +179,11 @@ func dots8(k gemmKind, w Mem, x reg.Register, dot []vec, ones Mem) {
 	}
 }
 
-// dots4 adds the products of a block of 4-bit weights and moves x on.
-func dots4(w, x, step reg.Register, dot []vec, ones Mem) {
+// dots4 adds the products of a block of 4-bit weights, with their fifth bits if
+// there are, and moves x on. Sums of two products are below 2*31*127, of a whole
+// block in one lane below 2^15 for 4 bits; for 5 bits they move to 32 bits after
+// each product.
+func dots4(k gemmKind, w, x, step reg.Register, dot []vec, ones Mem) {
 	high := GP64()
 	LEAQ(Mem{Base: x, Index: step, Scale: 4}, high)
 	for g := range 4 {
@@ -181,14 +193,26 @@ func dots4(w, x, step reg.Register, dot []vec, ones Mem) {
 			VPAND(wide("nibbles256", 0x0f0f0f0f), hi, lo)
 			VPSRLW(Imm(4), hi, hi)
 			VPAND(wide("nibbles256", 0x0f0f0f0f), hi, hi)
+			if k.fifth {
+				fifthBits(Mem{Base: w, Disp: 256 + 8*g + 4*half}, lo)
+				fifthBits(Mem{Base: w, Disp: 256 + 8*(g+4) + 4*half}, hi)
+			}
 			for i := range dot {
-				p := YMM()
-				VPBROADCASTD(Mem{Base: x, Disp: 4 * i}, p)
-				VPMADDUBSW(p, lo, p)
-				VPADDW(p, dot[i][half], dot[i][half])
-				VPBROADCASTD(Mem{Base: high, Disp: 4 * i}, p)
-				VPMADDUBSW(p, hi, p)
-				VPADDW(p, dot[i][half], dot[i][half])
+				d := dot[i][half]
+				for _, part := range []struct {
+					x reg.Register
+					w reg.VecVirtual
+				}{{x, lo}, {high, hi}} {
+					p := YMM()
+					VPBROADCASTD(Mem{Base: part.x, Disp: 4 * i}, p)
+					VPMADDUBSW(p, part.w, p)
+					if k.fifth {
+						VPMADDWD(ones, p, p)
+						VPADDD(p, d, d)
+					} else {
+						VPADDW(p, d, d)
+					}
+				}
 			}
 		}
 		ADDQ(step, x)
@@ -197,7 +221,34 @@ func dots4(w, x, step reg.Register, dot []vec, ones Mem) {
 	LEAQ(Mem{Base: x, Index: step, Scale: 4}, x)
 	for i := range dot {
 		for _, r := range dot[i] {
-			VPMADDWD(ones, r, r)
+			if !k.fifth {
+				VPMADDWD(ones, r, r)
+			}
 		}
 	}
+}
+
+// fifthBits adds 16 to the bytes of v whose bit is set in the 32 bits at m.
+func fifthBits(m Mem, v reg.VecVirtual) {
+	b := YMM()
+	VPBROADCASTD(m, b)
+	VPSHUFB(words("fifthBytes", 0, 0, 0x01010101, 0x01010101, 0x02020202, 0x02020202, 0x03030303, 0x03030303), b, b)
+	bit := words("fifthMasks", 0x08040201, 0x80402010, 0x08040201, 0x80402010, 0x08040201, 0x80402010, 0x08040201, 0x80402010)
+	VPAND(bit, b, b)
+	VPCMPEQB(bit, b, b)
+	VPAND(wide("sixteens256", 0x10101010), b, b)
+	VPOR(b, v, v)
+}
+
+// words places eight 32-bit words in read-only data.
+func words(name string, w ...uint32) Mem {
+	if m, ok := constants[name]; ok {
+		return m
+	}
+	m := GLOBL(name, RODATA|NOPTR)
+	for j, v := range w {
+		DATA(4*j, U32(v))
+	}
+	constants[name] = m
+	return m
 }

@@ -20,7 +20,7 @@ func main() {
 		scores(isa)
 		mix(isa)
 	}
-	for _, k := range []gemmKind{float32s, float16s, int8s, int8Min, int8Half, int4Min} {
+	for _, k := range []gemmKind{float32s, float16s, int8s, int8Half, int5s, int5Min, int4s, int4Min} {
 		gemm512(k)
 		gemm256(k)
 	}

@@ -398,7 +398,7 @@ const (
 	quantX, quantQ, quantSX, quantXS, quantInit, quantInit2, quantN, quantT = 0, 8, 16, 24, 32, 40, 48, 56
 )
 
-// quantise writes quantiseGo with AVX2 and F16C: per block of 32 columns two
+// quantise writes quantiseGo with AVX2: per block of 32 columns two
 // vectors of 16 lanes.
 func quantise() {
 	i := avx2
@@ -435,7 +435,7 @@ func quantise() {
 	VMAXPS(h, amax, amax)
 	VMOVSHDUP(amax, h)
 	VMAXPS(h, amax, amax)
-	// inv = 127/amax, or 0 for a tiny amax; scale = amax/127, as a half float.
+	// inv = 127/amax, or 0 for a tiny amax; scale = amax/127.
 	c127, inv, scale, big := XMM(), XMM(), XMM(), XMM()
 	VMOVSS(expMem("c127", 127), c127)
 	VDIVSS(amax, c127, inv)
@@ -443,13 +443,7 @@ func quantise() {
 	VCMPSS(Imm(13), big, amax, big) // amax >= tiny
 	VANDPS(big, inv, inv)
 	VDIVSS(c127, amax, scale)
-	sat := XMM()
-	VMOVSS(expMem("halfMax", 65504), sat)
-	half := XMM()
-	VMINSS(sat, scale, half)
-	VCVTPS2PH(Imm(0), half, half)
-	VCVTPH2PS(half, half)
-	VMOVSS(half, Mem{Base: sx})
+	VMOVSS(scale, Mem{Base: sx})
 	invs := YMM()
 	VBROADCASTSS(inv, invs)
 	var sums [2]reg.VecVirtual
@@ -474,13 +468,6 @@ func quantise() {
 	VPADDD(sums[0], sums[1], all)
 	VCVTDQ2PS(all, f)
 	VMULSS(f, scale, f)
-	// Saturate both ways, as floatToHalf does.
-	neg := XMM()
-	VMINSS(sat, f, f)
-	VMOVSS(expMem("halfMin", -65504), neg)
-	VMAXSS(neg, f, f)
-	VCVTPS2PH(Imm(0), f, f)
-	VCVTPH2PS(f, f)
 	VMOVSS(f, Mem{Base: xs})
 	for j, s := range []reg.VecVirtual{all, sums[0], sums[1]} {
 		u := XMM()
@@ -527,14 +514,4 @@ func quantise() {
 }
 
 // quantOrder undoes the lane order of the two packing steps.
-func quantOrder() Mem {
-	if m, ok := constants["quantOrder"]; ok {
-		return m
-	}
-	m := GLOBL("quantOrder", RODATA|NOPTR)
-	for j, w := range []uint32{0, 4, 1, 5, 2, 6, 3, 7} {
-		DATA(4*j, U32(w))
-	}
-	constants["quantOrder"] = m
-	return m
-}
+func quantOrder() Mem { return words("quantOrder", 0, 4, 1, 5, 2, 6, 3, 7) }
