@@ -81,6 +81,12 @@ type Config struct {
 	// MaxWaiting is the number of requests that may wait, 4096 by default; more
 	// are refused with backend.ErrOverloaded.
 	MaxWaiting int
+	// Drafts is the number of tokens to guess ahead, none by default: what
+	// followed the same few tokens earlier in the sequence. Guesses are computed
+	// in the same pass and kept where they are right, so text that is copied
+	// takes fewer passes; the output is the same. With more than a few
+	// sequences running none are made.
+	Drafts int
 	// Check recounts all pages after every step and panics in the loop, which
 	// fails the requests of the step, if the sum is wrong. For tests.
 	Check bool
@@ -98,7 +104,7 @@ func (c *Config) setDefaults() error {
 		return errors.New("engine: no fingerprint")
 	case c.Tokenizer.Size() > c.Model.VocabSize():
 		return fmt.Errorf("engine: the tokenizer has %d tokens and the model %d", c.Tokenizer.Size(), c.Model.VocabSize())
-	case c.Pages < 0 || c.MemoryBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0:
+	case c.Pages < 0 || c.MemoryBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0:
 		return errors.New("engine: a limit is negative")
 	}
 	def := func(v *int, d int) {

@@ -20,6 +20,8 @@ type generation struct {
 	// listened: somebody wants the text as it comes.
 	listened bool
 
+	drafts drafts
+
 	constrained bool
 	state       grammar.State
 
@@ -48,7 +50,7 @@ func (g *generation) from(s *sequence) int {
 	if g.req.Logprobs {
 		return s.prompt - 1 + len(g.logprobs)
 	}
-	return len(s.tokens) - 1
+	return len(s.tokens) - 1 - g.drafts.n
 }
 
 func (g *generation) wants(s *sequence, pos int) bool {
@@ -58,10 +60,16 @@ func (g *generation) wants(s *sequence, pos int) bool {
 	return pos >= g.from(s)
 }
 
-// logits draws the token after pos if that is the last one, and else gives the
-// log-probability of the token that is there.
+// logits draws the token after pos if that is the last one that is certain, and
+// else gives the log-probability of the token that is there.
 func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
-	if pos < len(s.tokens)-1 {
+	if g.drafts.void == e.pass {
+		return
+	}
+	if pos < len(s.tokens)-1-g.drafts.n {
+		if !g.req.Logprobs { // of a guess that forced text came after
+			return
+		}
 		g.logprobs = append(g.logprobs, float64(logits[s.tokens[pos+1]])-logSumExp(logits))
 		if g.finished && !g.draining() {
 			e.sched.remove(s)
@@ -69,7 +77,7 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		}
 		return
 	}
-	t, err := g.draw(s, logits)
+	t, err := g.draw(s, pos+1, logits)
 	switch {
 	case err != nil:
 		g.err, g.finished = err, true
@@ -78,13 +86,21 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		g.end(backend.FinishStop)
 	default:
 		g.sampled++
-		g.take(s, t, backend.Sampled)
+		if !g.drafts.confirm(s, t, e.pass) {
+			s.tokens = append(s.tokens, t)
+		}
+		g.take(t, backend.Sampled)
 		g.advance(s)
 	}
-	if g.finished && !g.draining() {
-		e.sched.remove(s)
-		e.finish(s, g.err)
-		return
+	if g.finished {
+		g.drafts.drop(s, e.pass)
+		if !g.draining() {
+			e.sched.remove(s)
+			e.finish(s, g.err)
+			return
+		}
+	} else if e.cfg.Drafts > 0 && len(e.sched.running) <= draftSeqs {
+		g.drafts.propose(s, min(e.cfg.Drafts, g.limit-g.generated()-1))
 	}
 	g.send()
 }
@@ -96,8 +112,8 @@ func (g *generation) send() {
 	}
 }
 
-// draw picks the next token of s.
-func (g *generation) draw(s *sequence, logits []float32) (backend.Token, error) {
+// draw picks the token at position pos of s.
+func (g *generation) draw(s *sequence, pos int, logits []float32) (backend.Token, error) {
 	lse := 0.0
 	if g.req.Logprobs {
 		lse = logSumExp(logits)
@@ -120,7 +136,7 @@ func (g *generation) draw(s *sequence, logits []float32) (backend.Token, error) 
 			logits[t] = float32(math.Inf(-1))
 		}
 	}
-	t, err := g.sample.pick(logits, allowed, len(s.tokens))
+	t, err := g.sample.pick(logits, allowed, pos)
 	if err != nil {
 		return 0, fmt.Errorf("%w: after %d tokens", err, g.generated())
 	}
@@ -130,9 +146,8 @@ func (g *generation) draw(s *sequence, logits []float32) (backend.Token, error) 
 	return t, nil
 }
 
-// take adds a token to the output.
-func (g *generation) take(s *sequence, t backend.Token, origin backend.Origin) {
-	s.tokens = append(s.tokens, t)
+// take adds a token to the output; it is in the sequence already.
+func (g *generation) take(t backend.Token, origin backend.Origin) {
 	g.sample.saw(t)
 	if g.stop, g.stopped = g.stream.push(t, origin); g.stopped {
 		g.end(backend.FinishStop)
@@ -169,13 +184,15 @@ func (g *generation) advance(s *sequence) {
 		if len(tokens) == 0 {
 			return
 		}
+		g.drafts.drop(s, g.engine.pass)
 		for _, t := range tokens {
 			if g.generated() >= g.limit {
 				g.end(backend.FinishLength)
 				return
 			}
 			g.forced++
-			if g.take(s, t, backend.Forced); g.finished {
+			s.tokens = append(s.tokens, t)
+			if g.take(t, backend.Forced); g.finished {
 				return
 			}
 		}

@@ -379,6 +379,9 @@ func (s *scheduler) sendBack(q *sequence) {
 
 // enqueue adds q to the waiting sequences.
 func (s *scheduler) enqueue(q *sequence) {
+	if g, ok := q.task.(*generation); ok {
+		g.drafts.drop(q, 0) // guesses are not kept: they would be published
+	}
 	q.since = s.step
 	q.peekAt = 0
 	s.waiting = insertByOrder(s.waiting, q)
