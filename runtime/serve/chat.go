@@ -89,6 +89,9 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 	f.refuse("the model writes text only", "audio", "web_search_options", "prediction")
 	f.refuse("the template is the model's", "chat_template")
 
+	if err := f.err(); err != nil {
+		return nil, err
+	}
 	msgs, opts, c := q.tools.plan(messages, q.style)
 	if !c.IsZero() {
 		if q.constraintAt != "" {

@@ -138,7 +138,7 @@ func (s *Server) run(ctx context.Context, j *job, handle func([]step) error) err
 }
 
 // errAborted ends a job that a client named in an abort request.
-var errAborted = &Error{Status: 499, Type: typeInvalid, Code: "aborted", Message: "the request was aborted"}
+var errAborted = &Error{Status: 400, Type: typeInvalid, Code: "aborted", Message: "the request was aborted"}
 
 // jobError adds to an error what the job knows of its cause.
 func (s *Server) jobError(ctx context.Context, j *job, err error) error {

@@ -111,6 +111,9 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 		messages := readMessages(f)
 		tools := readTools(f)
 		named := f.flag("return_token_strs", false)
+		if err := f.err(); err != nil {
+			return err
+		}
 		tools.choice = min(tools.choice, toolsAuto)
 		msgs, o, _ := tools.plan(messages, s.tools)
 		o.closed = !f.flag("add_generation_prompt", true)

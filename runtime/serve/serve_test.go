@@ -316,3 +316,14 @@ func chatText(events []tree, index int) string {
 	}
 	return b.String()
 }
+
+func stringReader(s string) io.Reader { return strings.NewReader(s) }
+
+// decode reads an answer of another form than an object.
+func decode(t testing.TB, resp *http.Response, v any) {
+	t.Helper()
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+		t.Fatal(resp.Status, err)
+	}
+}

@@ -20,8 +20,9 @@ type callReader struct {
 	style toolStyle
 	held  string // text not handed out yet
 	calls int
-	text  bool // some text was handed out
-	in    bool // held began with an open tag, which is taken off
+	text  bool   // some text was handed out
+	in    bool   // held began with an open tag, which is taken off
+	gap   string // blanks before that tag, which are dropped with a call
 }
 
 // push takes the next text and returns what is certain now.
@@ -48,7 +49,7 @@ func (r *callReader) push(text string) (content string, calls []call) {
 			c, ok := r.parse(body)
 			switch {
 			case !ok:
-				out.WriteString(openTag + body + closeTag)
+				out.WriteString(r.gap + openTag + body + closeTag)
 			case r.calls == 0 || r.tools.parallel:
 				c.index = r.calls
 				r.calls++
@@ -57,7 +58,9 @@ func (r *callReader) push(text string) (content string, calls []call) {
 			continue
 		}
 		if at := strings.Index(r.held, openTag); at >= 0 {
-			out.WriteString(r.between(r.held[:at]))
+			before := strings.TrimRight(r.held[:at], blanks)
+			out.WriteString(before)
+			r.gap = r.held[len(before):at]
 			r.held, r.in = r.held[at+len(openTag):], true
 			continue
 		}
@@ -70,6 +73,9 @@ func (r *callReader) push(text string) (content string, calls []call) {
 	r.text = r.text || content != ""
 	return content, calls
 }
+
+// blanks between text and calls are part of neither.
+const blanks = " \r\n\t"
 
 // between is the text between calls, without the blanks that only separate them.
 func (r *callReader) between(text string) string {
@@ -91,8 +97,7 @@ func (r *callReader) keep() int {
 			break
 		}
 	}
-	// Blanks before a call are part of neither.
-	blank := len(r.held) - n - len(strings.TrimRight(r.held[:len(r.held)-n], " \r\n\t"))
+	blank := len(r.held) - n - len(strings.TrimRight(r.held[:len(r.held)-n], blanks))
 	return n + blank
 }
 
@@ -111,7 +116,7 @@ func (r *callReader) finish() (content string, calls []call) {
 			r.calls++
 			return "", []call{c}
 		}
-		return openTag + held, nil
+		return r.gap + openTag + held, nil
 	case !r.style.tagged && !r.text:
 		if c, ok := r.parse(held); ok {
 			r.calls++

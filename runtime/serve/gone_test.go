@@ -1,0 +1,208 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/puppet"
+)
+
+// A client that goes away ends its work, whether it streams or waits, has begun
+// or not; the next request finds all as it was.
+func TestClientGone(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		m, gate := puppet.New(), puppet.NewGate()
+		m.SetGate(gate)
+		m.OnAny().Reply("ok")
+		c := serveFor(t, m, nil)
+		ctx, gone := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			resp, err := c.try(ctx, "POST", "/v1/chat/completions", ask("x", "stream", stream, "n", 2))
+			if err == nil {
+				resp.Body.Close()
+			}
+			ended <- err
+		}()
+		if err := gate.HeldCount(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		gone()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if err := c.srv.Idle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		gate.Open()
+		c.ok("/v1/chat/completions", ask("x"))
+	}
+}
+
+// In the midst of a stream the engine stops within a step and holds no pages.
+func TestClientGoneInTheMidst(t *testing.T) {
+	step := make(chan struct{})
+	e := newEngine(t, &chain{next: func(byte) backend.Token { return 'a' }, step: step})
+	c := serveFor(t, e, nil)
+	ctx, gone := context.WithCancel(t.Context())
+	go func() {
+		for range 6 {
+			step <- struct{}{}
+		}
+	}()
+	resp := c.doCtx(ctx, "POST", "/v1/completions", tree{"prompt": "a", "max_tokens": 400, "stream": true, "temperature": 0})
+	lines := bufio.NewScanner(resp.Body)
+	for n := 0; n < 3 && lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			n++
+		}
+	}
+	gone()
+	resp.Body.Close()
+	if err := c.srv.Idle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // as many passes as the engine wants
+		for {
+			select {
+			case step <- struct{}{}:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	got := c.ok("/v1/completions", tree{"prompt": "b", "max_tokens": 2, "temperature": 0})
+	if at(got, "choices", 0, "text") != "aa" {
+		t.Error(got)
+	}
+	if st := e.Stats(); st.Sampled > 12 || st.Held != 0 || st.Running != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A full queue is said at once, with a time to come again.
+func TestQueueLimit(t *testing.T) {
+	m, gate := puppet.New(), puppet.NewGate()
+	m.SetGate(gate)
+	m.OnAny().Reply("ok")
+	c := serveFor(t, m, func(c *Config) { c.Limits.Generations = 3 })
+	ended := make(chan int, 1)
+	go func() {
+		resp, err := c.try(t.Context(), "POST", "/v1/chat/completions", ask("x", "n", 2))
+		if err != nil {
+			ended <- 0
+			return
+		}
+		resp.Body.Close()
+		ended <- resp.StatusCode
+	}()
+	if err := gate.HeldCount(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	resp := c.do("POST", "/v1/chat/completions", ask("x", "n", 2))
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+		t.Error(resp.Status, resp.Header)
+	}
+	gate.Open()
+	if status := <-ended; status != 200 {
+		t.Error(status)
+	}
+	c.ok("/v1/chat/completions", ask("x", "n", 3))
+}
+
+func TestTimeLimit(t *testing.T) {
+	m := puppet.New()
+	m.OnAny().Wait(make(chan struct{})).Reply("never")
+	c := serveFor(t, m, func(c *Config) { c.Limits.RequestTime = time.Millisecond })
+	for _, stream := range []bool{false, true} {
+		if e := c.refused("/v1/chat/completions", ask("x", "stream", stream), http.StatusGatewayTimeout, ""); e["code"] != "timeout" {
+			t.Error(e)
+		}
+	}
+}
+
+// What a backend says becomes a status that clients act on; what went wrong
+// inside is not shown.
+func TestErrorsOfBackends(t *testing.T) {
+	for _, x := range []struct {
+		err    error
+		status int
+		code   any
+	}{
+		{backend.ErrInvalid, 400, nil},
+		{backend.ErrUnsupported, 400, nil},
+		{&backend.ContextLengthError{Prompt: 9, Context: 8}, 400, "context_length_exceeded"},
+		{backend.ErrOverloaded, 429, "overloaded"},
+		{backend.ErrUnavailable, 503, "unavailable"},
+		{backend.ErrClosed, 503, "unavailable"},
+		{errors.New("secret detail"), 500, "internal_error"},
+	} {
+		m := puppet.New()
+		m.OnAny().Fail(x.err)
+		c := serveFor(t, m, nil)
+		for _, stream := range []bool{false, true} {
+			status, out := c.post("/v1/chat/completions", ask("x", "stream", stream))
+			if status != x.status || at(out, "error", "code") != x.code || strings.Contains(at(out, "error", "message").(string), "secret") {
+				t.Errorf("%v: %d %v", x.err, status, out)
+			}
+		}
+	}
+	m := puppet.New()
+	m.OnAny().Panic("boom")
+	c := serveFor(t, m, nil)
+	if status, _ := c.post("/v1/chat/completions", ask("x")); status != 500 {
+		t.Error(status)
+	}
+	if status, _ := c.call("GET", "/health", nil); status != 200 {
+		t.Error(status)
+	}
+}
+
+// A failure in the midst of a stream is an event of it.
+func TestErrorInAStream(t *testing.T) {
+	m := puppet.New()
+	first := make(chan struct{})
+	m.OnFunc(func(p *puppet.Prompt) bool { return strings.HasSuffix(p.ID, "/0") }).Reply("here")
+	m.OnAny().Wait(first).FailCall(1, backend.ErrUnavailable).Reply("x")
+	c := serveFor(t, m, nil)
+	resp := c.do("POST", "/v1/chat/completions", ask("x", "n", 2, "stream", true))
+	defer resp.Body.Close()
+	close(first)
+	events, done := readSSE(t, resp.Body)
+	if resp.StatusCode != 200 || done != 1 || at(events[len(events)-1], "error", "type") != "server_error" {
+		t.Error(resp.Status, events, done)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	m, gate := puppet.New(), puppet.NewGate()
+	m.SetGate(gate)
+	m.OnAny().Reply("done")
+	c := serveFor(t, m, nil)
+	answer := make(chan tree, 1)
+	go func() {
+		_, out := c.post("/v1/chat/completions", ask("x"))
+		answer <- out
+	}()
+	if err := gate.HeldCount(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	c.srv.Drain()
+	if status, _ := c.call("GET", "/health", nil); status != 503 {
+		t.Error(status)
+	}
+	if status, _ := c.post("/v1/chat/completions", ask("y")); status != 503 {
+		t.Error(status)
+	}
+	gate.Open()
+	if out := <-answer; at(out, "choices", 0, "message", "content") != "done" {
+		t.Error(out)
+	}
+}
