@@ -68,7 +68,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		tokens: p.ids,
 		prompt: len(p.ids),
 	}
-	g.advance(s) // what is forced from the start goes with the prompt
+	g.advance(s, 0) // what is forced from the start goes with the prompt
 	if g.finished && !g.draining() {
 		g.finish(e, s, g.err)
 	} else {

@@ -90,7 +90,7 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 			s.tokens = append(s.tokens, t)
 		}
 		g.take(t, backend.Sampled)
-		g.advance(s)
+		g.advance(s, e.pass)
 	}
 	if g.finished {
 		g.drafts.drop(s, e.pass)
@@ -166,8 +166,9 @@ func (g *generation) take(t backend.Token, origin backend.Origin) {
 }
 
 // advance appends what the constraint forces and ends the generation if it is
-// complete or at its limit.
-func (g *generation) advance(s *sequence) {
+// complete or at its limit. It is also called before the sequence is the
+// loop's, with pass 0.
+func (g *generation) advance(s *sequence, pass uint64) {
 	for !g.finished {
 		if g.constrained && g.state.Done() {
 			g.end(backend.FinishStop)
@@ -184,7 +185,7 @@ func (g *generation) advance(s *sequence) {
 		if len(tokens) == 0 {
 			return
 		}
-		g.drafts.drop(s, g.engine.pass)
+		g.drafts.drop(s, pass)
 		for _, t := range tokens {
 			if g.generated() >= g.limit {
 				g.end(backend.FinishLength)
