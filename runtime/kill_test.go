@@ -165,7 +165,7 @@ func TestKillMinusNineAtAnyMoment(t *testing.T) {
 	}
 	want := string(text)
 
-	rounds := 15
+	rounds := 8
 	if testing.Short() {
 		rounds = 2
 	}

@@ -141,7 +141,7 @@ func TestFinalStateDoesNotDependOnTheOrderOfSiblings(t *testing.T) {
 	if !strings.Contains(want, "no luck") {
 		t.Fatal("no branch failed: the test lost its point")
 	}
-	n := 100
+	n := 60
 	if testing.Short() {
 		n = 30
 	}
