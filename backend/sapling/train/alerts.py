@@ -283,6 +283,47 @@ NO_POD = {
     "CrashLoopBackOff": ["something is crash looping in {ns}", "a pod restarts with exit code {code} in {ns}"],
 }
 
+# More wording for training only, so that the fifths kept for the test stay put.
+MORE_SUBJECT = [
+    "container {cont} (pod {pod})", "{ns}/{pod} container {cont}", "Pod {pod}, container {cont},",
+    "the container {cont} of pod {pod}", "pod={pod} container={cont}", "{cont} in {pod}",
+    "pod: {pod}", "Pod {pod}:", "pod ({pod})", "<{pod}>", "*{pod}*", "{pod},", "{pod}:", "namespace {ns}, pod {pod},",
+    "container {cont} inside {pod}", "main container of {pod}", "{ns}/{pod}:", "pods/{pod}", "{ns} / {pod}",
+    "a pod named {pod}", "pod called {pod}", "Pod/{pod}", "pod \"{pod}\"", "this pod: {pod}", "({pod})",
+    "deployment {app}: pod {pod}", "sidecar {cont} of pod {pod}", "init container {cont} in {pod}",
+    "on {node} pod {pod}", "Some pod ({pod})", "unit {pod}", "our job {pod}", "name={pod}", "pod_name={pod}",
+]
+MORE_PREDICATE = {
+    "OOMKilled": [
+        "needs too much memory and was killed", "OOM", "OOM!", "out of memory, killed", "killed because of memory",
+        "reason=OOMKilled", "state OOMKilled", "was OOM-killed by the kernel", "killed: memory limit", "oom killer hit it",
+        "Terminated: OOMKilled", "CrashLoopBackOff because of OOMKilled", "(OOMKilled)", "137 OOMKilled",
+        "blew its memory limit and got killed", "eats all memory until it is killed", "has an OOM again",
+        "terminated by OOM", "memory ran out, the container was killed", "lastState reason OOMKilled exitCode 137",
+    ],
+    "ImagePullBackOff": [
+        "reason=ImagePullBackOff", "reason=ErrImagePull", "image not found", "no such image {image}", "ImagePullBackOff!",
+        "cannot get image", "pull failed", "Failed to pull image", "image pull: permission denied", "(ImagePullBackOff)",
+        "registry does not have the image", "bad image tag", "image {image} missing in the registry", "ErrImagePull",
+        "waits for an image that cannot be pulled", "Error response: manifest for {image} not found",
+        "status ImagePullBackOff", "pull of the image is refused", "image download fails", "InvalidImageName {image}",
+    ],
+    "CrashLoopBackOff": [
+        "reason=CrashLoopBackOff", "CrashLoopBackOff!", "crash", "crashed again, exit code {code}", "restarts all the time",
+        "exit {code}", "exited ({code})", "back-off {age} restarting failed container", "(CrashLoopBackOff)",
+        "reason Error exitCode {code}", "fails at once with {code}", "dies on boot", "keeps dying", "keeps crashing, {n} times",
+        "died {n} times in {age}, exit code {code}", "status CrashLoopBackOff", "loops", "throws an exception and exits {code}",
+        "container died with exit code {code}", "restart loop, last code {code}",
+    ],
+    "NodeNotReady": [
+        "reason=NodeNotReady", "NodeNotReady!", "node down", "node {node} NotReady", "its node is gone", "node {node} is lost",
+        "(NodeNotReady)", "host {node} does not answer", "kubelet not responding on {node}", "node lost", "node unreachable",
+        "status NodeNotReady", "node {node} has status NotReady", "was on a node that died", "node {node} not ready",
+        "cannot be contacted, {node} is offline", "tainted not-ready, node {node}", "Node {node} stopped responding",
+        "suffers: node {node} is not ready", "node condition Ready is Unknown on {node}",
+    ],
+}
+
 CODES = (1, 1, 1, 2, 3, 126, 127, 128, 134, 139, 143, 255, 64, 78)
 
 
@@ -294,6 +335,9 @@ APPS, NODES, SPACES = _pools(APP), _pools(NODE), _pools(NAMESPACE)
 REGISTRIES, TEAMS = _pools(REGISTRY), _pools(TEAM)
 SUBJECTS, ASIDES, BEFORES = _pools(SUBJECT), _pools(ASIDE), _pools(BEFORE)
 PREDICATES = {k: _pools(v) for k, v in PREDICATE.items()}
+SUBJECTS[False] += MORE_SUBJECT
+for _k, _v in MORE_PREDICATE.items():
+    PREDICATES[_k][False].extend(_v)
 WHOLES = {k: _pools(v) for k, v in WHOLE.items()}
 
 

@@ -10,12 +10,14 @@ import json
 import random
 
 import numpy as np
+import torch
 
 from alerts import REASONS, alert, pick
 from runbooks import LETTERS, app_name, clause, filler, sections
-from tok import END, START, Tok
+from tok import END, START, VOCAB, Tok
 
-NOTHING, FINDING, SEVERITY, POD, REASON, OOM, ACTION, FRAME, ECHO = range(9)
+NOTHING, FINDING, SEVERITY, POD, REASON, OOM, ACTION, FRAME, ECHO, CHOICE, START_POD, START_ACTION = range(12)
+KINDS = 12
 ANGLES = ("memory", "rollout", "network")
 ASK_SEVERITY = "How severe is this: low, high or critical?"
 ASK_VERDICT = "Give the verdict as JSON."
@@ -28,6 +30,13 @@ def verdict(a, action):
 
 def findings_turn(f):
     return "Findings:\n" + "\n".join(f"{k}: {f[k]}" for k in ANGLES) + "\n" + ASK_SEVERITY
+
+
+def angle_for(r, a):
+    """An angle; more often than not the one that has something to say."""
+    if r.random() < 0.45:
+        return {"OOMKilled": "memory", "NodeNotReady": "network"}.get(a["reason"], "rollout")
+    return pick(r, ANGLES)
 
 
 class Fillers:
@@ -44,14 +53,14 @@ class Fillers:
 
     def draw(self):
         i = int(self.r.random() * len(self.pool))
-        if self.r.random() < 0.1:
+        if self.r.random() < 0.25:
             self.pool[i] = self.make()
         return self.pool[i]
 
 
 class Maker:
     def __init__(self, seed, test=False, fillers=3000):
-        self.r = random.Random(seed)
+        self.r, self.np = random.Random(seed), np.random.default_rng(seed)
         self.tok = Tok()
         self.test = test
         self.head = self.tok.open("system")
@@ -95,12 +104,11 @@ class Maker:
             ans.extend([answer] * len(tokens))
 
         add(tok.turn("user", "Alert: " + a["alert"]), 0)
-        angle = pick(r, ANGLES)
-        if r.random() < 0.3:
-            angle = {"OOMKilled": "memory", "NodeNotReady": "network"}.get(a["reason"], "rollout")
+        angle = angle_for(r, a)
         add(tok.turn("user", f"Look only at {angle}."), 1)
         add(tok.open(), 1)
         add(tok.text(a["findings"][angle]) + [END], 1, FINDING)
+        ans[ans.index(FINDING)] = CHOICE
         add(tok.turn("user", findings_turn(a["findings"])), 2)
         add(tok.open(), 2)
         add(tok.text(severity), 2, SEVERITY)
@@ -122,8 +130,25 @@ class Maker:
         ends = [i for i in range(start + 1, len(ids)) if ans[i] == FRAME and ans[i - 1] in (POD, ACTION)]
         for i in ends:
             ans[i] = ans[i - 1]
+        # And where it starts is the hard part of it.
+        ans[ans.index(POD)], ans[ans.index(ACTION)] = START_POD, START_ACTION
         add([END], 2, FRAME)
         return ids, seg, ans, a
+
+    def look_row(self):
+        """Several alerts, each with one branch and nothing else; they do not see
+        each other (segments from 10 on). Many findings for few tokens."""
+        r, tok = self.r, self.tok
+        ids, seg, ans = [], [], []
+        for n in range(4):
+            a = alert(r, self.test)
+            angle = angle_for(r, a)
+            ask = tok.turn("user", "Alert: " + a["alert"]) + tok.turn("user", f"Look only at {angle}.") + tok.open()
+            say = tok.text(a["findings"][angle]) + [END]
+            ids += ask + say
+            seg += [10 + n] * (len(ask) + len(say))
+            ans += [NOTHING] * len(ask) + [CHOICE] + [FINDING] * (len(say) - 1)
+        return ids, seg, ans, None
 
     def echo_row(self, facts):
         """An exercise in looking up and copying: a name of the text is asked
@@ -148,7 +173,50 @@ class Maker:
             ans += [NOTHING] * len(q) + [ECHO] * len(answer) + [NOTHING]
         return ids, seg, ans, None
 
-    def batch(self, books, rows, length, plain=False, echo=0.0, spread=0):
+    def quiz_row(self, facts):
+        """An exercise in reading the runbook: kinds of failure are named, their
+        severity or action is asked for, several in one row."""
+        r, tok = self.r, self.tok
+        ids, seg, ans = [], [], []
+        names = list(facts)
+        r.shuffle(names)
+        for name in names[:6]:
+            severity, act = facts[name]
+            if r.random() < 0.75:
+                q, a, what = pick(r, (f"{name}\n{ASK_SEVERITY}", f"Findings:\n{name}\n{ASK_SEVERITY}")), severity, SEVERITY
+            else:
+                q, a, what = f"{name}\nWhat is the action?", act, ACTION
+            for t, k in ((tok.turn("user", q) + tok.open(), NOTHING), (tok.text(a), what),
+                         ([END], what if what == ACTION else FRAME), ([tok.newline], NOTHING)):
+                ids += t
+                ans += [k] * len(t)
+        return ids, [0] * len(ids), ans, None
+
+    def school(self, rows, width):
+        """Rows of random words that come again in another order: nothing can
+        be learnt from them but to look back and copy."""
+        r = self.np
+        ids = np.zeros((rows, width), np.int64)
+        ans = np.zeros((rows, width), np.int64)
+        space = self.tok.text(" ")[0]
+        for i in range(rows):
+            pool = r.integers(3, VOCAB, r.integers(12, 200))
+            words = [r.choice(pool, r.integers(3, 14)) for _ in range(r.integers(2, 9))]
+            for w in words:
+                if r.random() < 0.4:
+                    w[1::2] = space
+            marks, seen, at = r.integers(3, VOCAB, 3), set(), 0
+            while at < width:
+                j = int(r.integers(len(words)))
+                s = np.concatenate(([marks[r.integers(3)]], words[j]))[:width - at]
+                ids[i, at:at + len(s)] = s
+                if j in seen:
+                    ans[i, at + 3:at + len(s)] = ECHO
+                seen.add(j)
+                at += len(s)
+        return {"ids": torch.from_numpy(ids), "ans": torch.from_numpy(ans)}
+
+    def batch(self, books, rows, length, plain=False, echo=0.0, quiz=0.0, look=0.0, spread=0):
         """books runbooks of one length, rows alerts each, as arrays.
 
         spread moves the alerts away from the runbook, and pieces of the runbook
@@ -176,7 +244,9 @@ class Maker:
             book[i, :len(ids)] = ids
             book_pos[i] = pos
             for _ in range(rows):
-                x = self.echo_row(facts) if r.random() < echo else self.row(facts)
+                x = self.echo_row(facts) if r.random() < echo else \
+                    self.quiz_row(facts) if r.random() < quiz else \
+                    self.look_row() if r.random() < look else self.row(facts)
                 out.append((x, after))
         width = (max(len(x[0]) for x, _ in out) + 7) // 8 * 8
         n = len(out)
@@ -188,11 +258,12 @@ class Maker:
             k = len(t)
             ids[i, :k], seg[i, :k], ans[i, :k] = t, s, a
             s = np.array(s)
-            alert_len = int((s == 0).sum())
             p = np.arange(k)
-            branch = int((s == 1).sum())
-            p[s == 2] -= branch
-            assert branch == 0 or p[alert_len + branch] == alert_len
+            first = int((s == 0).sum())
+            for x in set(s.tolist()) - {0}:
+                # A segment follows the alert, or starts anew without one.
+                at = np.flatnonzero(s == x)
+                p[at] = np.arange(len(at)) + first
             pos[i, :k] = p + after
         return {"book": book, "book_pos": book_pos, "ids": ids, "seg": seg, "pos": pos,
                 "ans": ans, "alerts": [x[3] for x, _ in out], "facts": [f for _, f in made]}

@@ -11,17 +11,15 @@ from words import ADJ, NOUN, OTHER_KIND, PREP, TEAM, VERB
 
 SEVERITIES = ("low", "high", "critical")
 
+# The kind stands right before the colon: what a small reader needs most is that
+# the key is at one place, and a runbook is clearer for it too.
 SEVERITY_LINE = [
-    "Severity of {r}: {s}.", "Severity for {r}: {s}.", "{r} severity: {s}.",
-    "The severity of {r} is {s}.", "Treat {r} as {s}.", "{r} is {s}.",
-    "Rate {r} as {s}.", "- {r} severity is {s}.", "A page for {r} is {s}.",
-    "{r} counts as {s}.", "Severity ({r}): {s}.", "For {r} the severity is {s}.",
+    "Severity of {r}: {s}.", "Severity for {r}: {s}.", "Severity, {r}: {s}.",
+    "Rating of {r}: {s}.", "- Severity of {r}: {s}.", "How bad is {r}: {s}.",
 ]
 ACTION_LINE = [
-    "Action for {r}: {a}.", "Action on {r}: {a}.", "{r} action: {a}.",
-    "Recommended action for {r}: {a}.", "{r} recommended action: {a}.",
-    "- For {r}: {a}.", "When {r} is seen: {a}.", "Do this for {r}: {a}.",
-    "Fix for {r}: {a}.", "What to do on {r}: {a}.", "{r} remedy: {a}.",
+    "Action for {r}: {a}.", "Action on {r}: {a}.", "Recommended action for {r}: {a}.",
+    "- Action for {r}: {a}.", "Do this on {r}: {a}.", "Fix for {r}: {a}.", "What to do on {r}: {a}.",
 ]
 HEADING = ["## {r}", "### {r}", "{r}", "# {r}", "## When {r} fires", "## Kind: {r}",
            "## {n}. {r}", "**{r}**", "## {r} alerts", "= {r} ="]

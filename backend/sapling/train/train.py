@@ -2,43 +2,47 @@
 
     python train.py --dir RUN [--minutes M]     starts, or goes on from RUN/last.pt
 
-Progress is counted in minutes of training, kept in the checkpoint; the schedule
-below says what is learnt when. Sittings add up.
+Progress is counted in minutes of processor time, kept in the checkpoint; the
+schedule below says what is learnt when. Sittings add up.
 """
 
 import argparse
 import json
 import math
 import os
-import queue
-import threading
+import random
 import time
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from data import ACTION, ECHO, FINDING, FRAME, OOM, POD, REASON, SEVERITY, Maker
-from model import Sapling, fuse, tree_mask
+from data import (ACTION, CHOICE, ECHO, FINDING, FRAME, KINDS, OOM, POD, REASON, SEVERITY, START_ACTION,
+                  START_POD, Maker)
+from model import Sapling, tree_mask
 
 # until: minute at which the stage ends. length: of the runbook, in tokens.
-# rows: alerts per runbook. spread: random gaps in the positions, in all.
-# lm: weight of plain language modelling on the runbook.
+# rows: alerts per runbook (books and rows are for each process). spread: random gaps in the positions, in all.
+# school: rows of random words to be copied, before any text. lm: weight of plain language modelling on the runbook.
 STAGES = [
-    dict(until=6, length=(150, 260), books=8, rows=4, plain=0.9, echo=0.5, spread=0, lm=0.3),
-    dict(until=16, length=(160, 400), books=8, rows=4, plain=0.5, echo=0.25, spread=2000, lm=0.2),
-    dict(until=36, length=(250, 800), books=6, rows=5, plain=0.2, echo=0.1, spread=6500, lm=0.1),
-    dict(until=56, length=(500, 1600), books=3, rows=10, plain=0.1, echo=0.05, spread=6000, lm=0.0),
-    dict(until=76, length=(1500, 4000), books=1, rows=20, plain=0.05, echo=0.03, spread=3500, lm=0.0),
-    dict(until=100, length=(4000, 6500), books=1, rows=16, plain=0.0, echo=0.0, spread=800, lm=0.0),
+    dict(until=1.2, school=8),
+    dict(until=4, length=(150, 260), books=4, rows=3, plain=0.9, echo=0.2, quiz=0.2, look=0.2, spread=500, lm=0.1),
+    dict(until=26, length=(150, 300), books=2, rows=5, plain=0.7, echo=0.0, quiz=0.3, look=0.4, spread=3000, lm=0.0),
+    dict(until=35.5, length=(300, 1000), books=2, rows=5, plain=0.2, echo=0.0, quiz=0.2, look=0.25, spread=6500, lm=0.0),
+    dict(until=41, length=(700, 3000), books=1, rows=10, plain=0.0, echo=0.0, quiz=0.05, look=0.4, spread=5000, lm=0.0, still=True),
+    dict(until=50, length=(4000, 6500), books=1, rows=10, plain=0.0, echo=0.0, quiz=0.05, look=0.4, spread=1500, lm=0.0, still=True),
 ]
-WARMUP, DECAY_FROM, END = 1.0, 60.0, 100.0
+WARMUP, DECAY_FROM, END = 0.3, 28.0, 50.0
 LR_MATRIX, LR_VECTOR = 0.02, 3e-3
-WEIGHT = torch.ones(9)
-WEIGHT[SEVERITY] = 4.0
+WEIGHT = torch.ones(KINDS)
+WEIGHT[SEVERITY] = 5.0
+WEIGHT[CHOICE] = 8.0
+WEIGHT[START_POD] = WEIGHT[START_ACTION] = 4.0
 WEIGHT[FRAME] = 0.3
 WEIGHT[FINDING] = 0.7
 NAMES = {FINDING: "finding", SEVERITY: "severity", POD: "pod", REASON: "reason", OOM: "oom",
-         ACTION: "action", FRAME: "frame", ECHO: "echo"}
+         ACTION: "action", FRAME: "frame", ECHO: "echo", CHOICE: "choice", START_POD: "pod_start", START_ACTION: "action_start"}
 
 
 class Muon:
@@ -81,27 +85,33 @@ def lr_at(minute):
     return 0.03 + 0.97 * left
 
 
-def feeder(maker, minute, out, stop):
-    """Makes batches ahead of time in a thread of its own."""
-    while not stop.is_set():
-        now = minute()
-        st = next((s for s in STAGES if now < s["until"]), STAGES[-1])
-        r = maker.r
-        length = int(math.exp(r.uniform(*map(math.log, st["length"]))))
-        b = maker.batch(st["books"], st["rows"], length, plain=r.random() < st["plain"],
-                        echo=st["echo"], spread=st["spread"])
-        t = {k: torch.from_numpy(v) for k, v in b.items() if hasattr(v, "shape")}
-        t["mask"], t["lm"] = tree_mask(t["seg"]), st["lm"]
-        while not stop.is_set():
-            try:
-                out.put(t, timeout=1)
-                break
-            except queue.Full:
-                pass
+def stage_at(minute):
+    return next((s for s in STAGES if minute < s["until"]), STAGES[-1])
+
+
+def make(maker, st, step):
+    """One batch. The runbook's length is drawn from the step alone, so that all
+    processes have the same work to do."""
+    if "school" in st:
+        return maker.school(st["school"], 128)
+    even = random.Random(step)
+    length = int(math.exp(even.uniform(*map(math.log, st["length"]))))
+    b = maker.batch(st["books"], st["rows"], length, plain=even.random() < st["plain"],
+                    echo=st["echo"], quiz=st["quiz"], look=st["look"], spread=st["spread"])
+    t = {k: torch.from_numpy(v) for k, v in b.items() if hasattr(v, "shape")}
+    t["mask"], t["lm"] = tree_mask(t["seg"]), st["lm"]
+    t["still"] = st.get("still", False)
+    return t
 
 
 def loss_of(model, t):
-    hidden, book = model(t["book"], t["book_pos"], t["ids"], t["pos"], t["mask"], book_out=t["lm"] > 0)
+    if "book" not in t:
+        t["lm"] = 0
+        pos = torch.arange(t["ids"].shape[1]).unsqueeze(0)
+        hidden, _ = model.extend(t["ids"], pos, None)
+    else:
+        hidden, book = model(t["book"], t["book_pos"], t["ids"], t["pos"], t["mask"], book_out=t["lm"] > 0,
+                             still=t["still"])
     ans = t["ans"][:, 1:]
     at = ans > 0
     logits = model.logits(hidden[:, :-1][at])
@@ -113,82 +123,111 @@ def loss_of(model, t):
     if t["lm"] > 0:
         total = loss + t["lm"] * F.cross_entropy(
             model.logits(book[:, :-1]).flatten(0, 1), t["book"][:, 1:].flatten())
-    return total, loss, (logits.argmax(-1) == want).float(), kind
+    return total, each.detach(), (logits.argmax(-1) == want).float(), kind
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--dir", required=True)
-    p.add_argument("--minutes", type=float, default=1e9)
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--until", type=float, default=END, help="minute of the schedule at which to stop")
-    a = p.parse_args()
-    os.makedirs(a.dir, exist_ok=True)
-    torch.set_num_threads(a.threads)
-    fuse()
+def work(rank, a):
+    """One of the processes: its own share of each batch, gradients averaged.
+    Processes with one thread each wait for one another once a step, not once
+    an operation, which matters much on a machine that is busy otherwise."""
+    torch.set_num_threads(1)
     torch.manual_seed(a.seed)
+    dist.init_process_group("gloo", init_method=f"file://{os.path.abspath(a.dir)}/meet-{a.token}",
+                            rank=rank, world_size=a.processes)
     model = Sapling()
     matrices = [q for b in model.blocks for q in b.parameters() if q.dim() == 2]
     others = [q for q in model.parameters() if not any(q is m for m in matrices)]
+    every = matrices + others
     muon = Muon(matrices)
     adam = torch.optim.AdamW(others, lr=LR_VECTOR, betas=(0.9, 0.98), weight_decay=0.0)
-    done, step, last = 0.0, 0, os.path.join(a.dir, "last.pt")
+    minute, step, last = 0.0, 0, os.path.join(a.dir, "last.pt")
     if os.path.exists(last):
         c = torch.load(last, weights_only=False)
         model.load_state_dict(c["model"])
         adam.load_state_dict(c["adam"])
         muon.buf = c["muon"]
-        done, step = c["minutes"], c["step"]
-    print("parameters", sum(q.numel() for q in model.parameters()), "from minute", round(done, 2), flush=True)
-    began = time.time()
-
-    def minute():
-        return done + (time.time() - began) / 60
+        minute, step = c["minutes"], c["step"]
+    if a.at is not None:
+        minute = a.at
+    say = print if rank == 0 else (lambda *x, **k: None)
+    say("parameters", sum(q.numel() for q in every), "from minute", round(minute, 2), flush=True)
 
     def save():
-        c = dict(model=model.state_dict(), adam=adam.state_dict(), muon=muon.buf, minutes=minute(),
+        c = dict(model=model.state_dict(), adam=adam.state_dict(), muon=muon.buf, minutes=minute,
                  step=step, config=model.c)
         torch.save(c, last + ".tmp")
         os.replace(last + ".tmp", last)
 
-    stop, batches = threading.Event(), queue.Queue(4)
-    maker = Maker(1000003 * a.seed + step + 1)
-    threading.Thread(target=feeder, args=(maker, minute, batches, stop), daemon=True).start()
-    right, seen, tot, tokens, mark, saved = torch.zeros(9), torch.zeros(9), 0.0, 0, time.time(), time.time()
-    log = open(os.path.join(a.dir, "log.jsonl"), "a")
-    while minute() < a.until and (time.time() - began) / 60 < a.minutes:
-        t = batches.get()
-        f = lr_at(minute())
-        total, loss, ok, kind = loss_of(model, t)
+    maker = Maker(1000003 * a.seed + 7919 * step + rank, fillers=300)
+    sizes = [q.numel() for q in every]
+    flat = torch.zeros(sum(sizes) + 1 + 3 * KINDS)
+    sums = torch.zeros(3 * KINDS)                       # right, seen, loss by kind
+    tokens, mark, saved, cpu, began = 0, time.time(), time.time(), time.process_time(), time.time()
+    log = open(os.path.join(a.dir, "log.jsonl"), "a") if rank == 0 else None
+    while minute < a.until and (time.time() - began) / 60 < a.minutes:
+        st = stage_at(minute)
+        t = make(maker, st, step)
+        f = lr_at(minute)
+        total, each, ok, kind = loss_of(model, t)
         total.backward()
+        new = torch.zeros(3 * KINDS)
+        new.index_add_(0, kind, ok)
+        new.index_add_(0, kind + KINDS, torch.ones_like(ok))
+        new.index_add_(0, kind + 2 * KINDS, each)
+        now = time.process_time()
+        torch.cat([q.grad.flatten() for q in every] + [torch.tensor([(now - cpu) / 60]), new], out=flat)
+        cpu = now
+        dist.all_reduce(flat)
+        flat /= a.processes
+        for q, g in zip(every, flat.split(sizes + [1 + 3 * KINDS])):
+            q.grad = g.view_as(q)
+        minute += flat[-1 - 3 * KINDS].item()
+        sums += flat[-3 * KINDS:]
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         muon.step(LR_MATRIX * f)
         for g in adam.param_groups:
             g["lr"] = LR_VECTOR * f
         adam.step()
-        for q in model.parameters():
+        for q in every:
             q.grad = None
         step += 1
-        right.index_add_(0, kind, ok)
-        seen.index_add_(0, kind, torch.ones_like(ok))
-        tot += loss.item()
-        tokens += t["ids"].numel() + t["book"].numel()
-        if step % 20 == 0:
+        tokens += (t["ids"].numel() + (t["book"].numel() if "book" in t else 0)) * a.processes
+        if step % (100 if "school" in st else 20) == 0:
+            right, seen, loss = sums.view(3, KINDS)
             acc = {NAMES[k]: round((right[k] / seen[k]).item(), 4) for k in NAMES if seen[k] > 0}
-            row = dict(minute=round(minute(), 2), step=step, loss=round(tot / 20, 4), lr=round(f, 3),
-                       tok_s=int(tokens / (time.time() - mark)), length=t["book"].shape[1], **acc)
-            print(json.dumps(row), flush=True)
-            log.write(json.dumps(row) + "\n")
-            log.flush()
-            right.zero_(), seen.zero_()
-            tot, tokens, mark = 0.0, 0, time.time()
-        if time.time() - saved > 120:
+            row = dict(minute=round(minute, 2), wall=round((time.time() - began) / 60, 1), step=step,
+                       loss=round((loss.sum() / seen.sum()).item(), 4), lr=round(f, 3),
+                       tok_s=int(tokens / (time.time() - mark)),
+                       length=t["book"].shape[1] if "book" in t else 0, **acc)
+            sums.zero_()
+            tokens, mark = 0, time.time()
+            say(json.dumps(row), flush=True)
+            if log:
+                log.write(json.dumps(row) + "\n")
+                log.flush()
+        if rank == 0 and time.time() - saved > 60:
             save()
             saved = time.time()
-    save()
-    stop.set()
-    print("stopped at minute", round(minute(), 2))
+    if rank == 0:
+        save()
+    say("stopped at minute", round(minute, 2))
+    dist.barrier()
+    # The compiler's helper threads need not be waited for.
+    os._exit(0)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--dir", required=True)
+    p.add_argument("--minutes", type=float, default=1e9, help="wall time of this sitting")
+    p.add_argument("--processes", type=int, default=2)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--until", type=float, default=END, help="minute of the schedule at which to stop")
+    p.add_argument("--at", type=float, help="go on at this minute of the schedule")
+    a = p.parse_args()
+    os.makedirs(a.dir, exist_ok=True)
+    a.token = f"{os.getpid()}-{time.time_ns()}"
+    mp.spawn(work, (a,), nprocs=a.processes)
 
 
 if __name__ == "__main__":
