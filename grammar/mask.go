@@ -333,7 +333,8 @@ func (v *Vocab) unmark(acc []uint64, tok int32) {
 }
 
 // reference is a state that most tokens treat like id and whose mask is known
-// or shared by many: the same without upper bounds on counts, or plain text.
+// or shared by many: the same without upper bounds on counts, plain text, or
+// where most characters lead.
 func (m *machine) reference(id nodeID) nodeID {
 	if id < m.base {
 		return id
@@ -345,13 +346,21 @@ func (m *machine) reference(id nodeID) nodeID {
 			}
 		}
 	}
-	r := m.unbounded(id)
 	for _, e := range []encoder{encString, encKey} {
-		if free := m.freeText[e]; r == id && m.resembles(id, free) {
+		if free := m.freeText[e]; m.resembles(id, free) {
 			return free
 		}
 	}
-	return r
+	// A state to which ordinary letters lead and in which they stay, such as
+	// the one before any part of a pattern was seen.
+	to, stay := m.pool.step(id, 'q'), true
+	for _, b := range []byte("qtz") {
+		stay = stay && to != rxEmpty && m.pool.step(id, b) == to && m.pool.step(to, b) == to
+	}
+	if stay && to != id {
+		return to
+	}
+	return m.unbounded(id)
 }
 
 // resembles reports whether most first characters lead from id to where they
@@ -370,7 +379,7 @@ func (m *machine) resembles(id, free nodeID) bool {
 }
 
 // manyTimes is the least bound that is worth comparing with no bound.
-const manyTimes = 6
+const manyTimes = 8
 
 // unbounded drops the upper bounds of the counts in id.
 func (m *machine) unbounded(id nodeID) nodeID {
