@@ -122,7 +122,7 @@ func (rep *CheckReport) check(ctx context.Context, vocab *Vocab, l *checkLine, o
 		}
 		ok, at := false, 0
 		if !unsatisfiable {
-			ok, at = g.accepts(text)
+			ok, at = g.Reach(text)
 			if !ok && t.Text == nil && !opts.AnyOrder && bytes.IndexByte(text, '{') >= 0 {
 				if loose == nil {
 					spec.AnyOrder = true
@@ -132,7 +132,7 @@ func (rep *CheckReport) check(ctx context.Context, vocab *Vocab, l *checkLine, o
 						return nil
 					}
 				}
-				if ok, _ = loose.accepts(text); ok {
+				if ok, _ = loose.Reach(text); ok {
 					rep.OtherOrder++
 				}
 			}
@@ -155,9 +155,9 @@ func (rep *CheckReport) check(ctx context.Context, vocab *Vocab, l *checkLine, o
 	return nil
 }
 
-// accepts reports whether a text is accepted, and at which byte it left the
-// grammar.
-func (g *Grammar) accepts(text []byte) (bool, int) {
+// Reach reports whether a text is a text of the grammar, and, when it is not,
+// at which byte it left the grammar (its length: it stopped too early).
+func (g *Grammar) Reach(text []byte) (ok bool, at int) {
 	p, at := g.m.walk(g.m.begin, text)
 	return p != nil && p.canEnd, at
 }
