@@ -160,12 +160,13 @@ func TestAttendKernels(t *testing.T) {
 		for _, dim := range []int{8, 16, 32, 48, 64, 80, 128, 256} {
 			kv, pages := randPaged(r, dim, 40)
 			for n := 1; n <= 17; n += 1 + r.IntN(3) {
-				got, want := attendAll(r, kv, pages, n, false), []float32(nil)
-				r2 := rand.New(rand.NewPCG(9, uint64(n)))
-				got = attendAll(r2, kv, pages, n, true)
-				r2 = rand.New(rand.NewPCG(9, uint64(n)))
-				withGo(func() { want = attendAll(r2, kv, pages, n, true) })
-				sameBits(t, fmt.Sprintf("attend %d queries of %d", n, dim), got, want)
+				for _, window := range []bool{false, true} {
+					var want []float32
+					seed := func() *rand.Rand { return rand.New(rand.NewPCG(9, uint64(n))) }
+					got := attendAll(seed(), kv, pages, n, window)
+					withGo(func() { want = attendAll(seed(), kv, pages, n, window) })
+					sameBits(t, fmt.Sprintf("attend %d queries of %d", n, dim), got, want)
+				}
 			}
 		}
 	})

@@ -74,32 +74,25 @@ func (p *plan) low(pos int) int {
 
 // walk plans the spans s0 up to s1 of segments that agree on all spans before.
 func (p *plan) walk(segs []segment, s0, s1 int) {
-	for len(segs) > 0 && s0 < s1 {
-		if len(segs) == 1 {
-			p.emit(segs, s0, s1)
-			return
-		}
-		// The longest run of spans on which all agree.
-		s := s0
-		for s < s1 && agreeing(segs, s) == len(segs) {
-			s++
-		}
-		p.emit(segs, s0, s)
-		if s == s1 {
-			return
-		}
-		// Part of them part ways at span s.
-		for rest := segs; len(rest) > 0; {
-			n := agreeing(rest, s)
-			if n == 1 {
-				p.emit(rest[:1], s, s1)
-			} else {
-				p.emit(rest[:n], s, s+1)
-				p.walk(rest[:n], s+1, s1)
-			}
-			rest = rest[n:]
-		}
+	if len(segs) == 1 {
+		p.emit(segs, s0, s1)
 		return
+	}
+	// The longest run of spans on which all agree.
+	s := s0
+	for s < s1 && agreeing(segs, s) == len(segs) {
+		s++
+	}
+	p.emit(segs, s0, s)
+	if s == s1 {
+		return
+	}
+	// At span s they part ways.
+	for len(segs) > 0 {
+		n := agreeing(segs, s)
+		p.emit(segs[:n], s, s+1)
+		p.walk(segs[:n], s+1, s1)
+		segs = segs[n:]
 	}
 }
 

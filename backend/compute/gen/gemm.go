@@ -15,7 +15,6 @@ const (
 
 type gemmKind struct {
 	name   string
-	doc    string
 	float  bool    // activations are float32
 	half   bool    // weights are half floats
 	min    bool    // blocks have a minimum, stored or -zero times the scale

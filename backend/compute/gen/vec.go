@@ -67,15 +67,8 @@ func (v vec) loadHalf(m Mem) {
 	}
 }
 
-// spread fills the vector with the float32 value at m. The two registers of an
-// AVX2 vector are equal then; splat returns a vector that shares one register.
-func (v vec) spread(m Mem) {
-	for _, r := range v {
-		VBROADCASTSS(m, r)
-	}
-}
-
-// splat returns a vector of 16 equal values read from m.
+// splat returns a vector of 16 equal values read from m. The two registers of an
+// AVX2 vector are one and the same then.
 func (i isa) splat(m Mem) vec {
 	if i == avx512 {
 		r := ZMM()
@@ -99,7 +92,6 @@ func sub(a, b, dst vec)  { each(func(i int) { VSUBPS(b[i], a[i], dst[i]) }, dst)
 func mul(a, b, dst vec)  { each(func(i int) { VMULPS(b[i], a[i], dst[i]) }, dst) }
 func div(a, b, dst vec)  { each(func(i int) { VDIVPS(b[i], a[i], dst[i]) }, dst) } // a / b
 func vmax(a, b, dst vec) { each(func(i int) { VMAXPS(b[i], a[i], dst[i]) }, dst) }
-func vmin(a, b, dst vec) { each(func(i int) { VMINPS(b[i], a[i], dst[i]) }, dst) }
 
 // fma computes acc += a*b with one rounding.
 func fma(a, b, acc vec) { each(func(i int) { VFMADD231PS(b[i], a[i], acc[i]) }, acc) }

@@ -9,13 +9,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// f32 returns the constant v in read-only data, spread over a vector.
-func (i isa) f32(name string, v float64) vec {
-	return i.splat(constant(name, U32(math.Float32bits(float32(v)))))
-}
-
-func (i isa) u32(name string, v uint32) vec { return i.splat(constant(name, U32(v))) }
-
 // loop16 writes a loop over n elements, 16 at a time, n being a positive
 // multiple of 16.
 func loop16(name string, n reg.Register, body func(), ptrs ...reg.Register) {
