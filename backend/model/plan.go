@@ -89,9 +89,12 @@ func (p *plan) walk(segs []segment, s0, s1 int) {
 	}
 	// At span s they part ways.
 	for len(segs) > 0 {
-		n := agreeing(segs, s)
-		p.emit(segs[:n], s, s+1)
-		p.walk(segs[:n], s+1, s1)
+		n, next := agreeing(segs, s), s
+		if n > 1 {
+			p.emit(segs[:n], s, s+1)
+			next++
+		}
+		p.walk(segs[:n], next, s1)
 		segs = segs[n:]
 	}
 }
