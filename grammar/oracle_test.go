@@ -147,9 +147,9 @@ func (r schemaGen) schema(d int) string {
 // TestAgainstValidator compares the language of random schemas with the
 // verdicts of a validator.
 func TestAgainstValidator(t *testing.T) {
-	n := 2000
+	n := 1500
 	if testing.Short() {
-		n = 500
+		n = 300
 	}
 	r := schemaGen{rand.New(rand.NewPCG(11, 12))}
 	vocab := ByteVocab()
@@ -212,9 +212,9 @@ func TestAgainstValidator(t *testing.T) {
 // schema's order, and asks a validator about them: nothing wrong is written,
 // and no state is a dead end.
 func TestTextsAreValid(t *testing.T) {
-	n := 600
+	n := 400
 	if testing.Short() {
-		n = 200
+		n = 100
 	}
 	r := schemaGen{rand.New(rand.NewPCG(21, 22))}
 	tok := learnBPE(bpeText, 100)
