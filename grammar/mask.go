@@ -230,9 +230,7 @@ func (m *machine) computeInner(id nodeID) *inner {
 		return m.countInner(lo, hi)
 	}
 	in := &inner{}
-	if ref := m.reference(id); ref != id {
-		m.walkAgainst(id, ref, in)
-	} else {
+	if ref := m.reference(id); ref == id || !m.walkAgainst(id, ref, in) {
 		m.walkNode(id, in)
 	}
 	for _, p := range in.points {
@@ -500,12 +498,12 @@ func (m *machine) likeRep(x, y *node, h, chars int32, anyMin bool) bool {
 
 // walkAgainst computes what walkNode does, starting from the answer of a
 // reference: only the parts of the trie where the two states differ are
-// visited.
-func (m *machine) walkAgainst(id, ref nodeID, in *inner) {
+// visited. It declines when the reference may end almost anywhere.
+func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
 	base := m.innerOf(ref)
 	v := m.vocab
 	if slices.ContainsFunc(base.points, func(p point) bool { return p.deep }) {
-		base.points = v.below(base.points)
+		return false
 	}
 	// A state of basePool completes a lexeme at one point of a token, so its
 	// rests can be taken over, less those of points that are visited here.
@@ -575,4 +573,5 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) {
 	if share {
 		in.exits = append(in.exits, exits{rest: base.exits[0].rest, lost: lost, label: base.exits[0].label})
 	}
+	return true
 }
