@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -201,7 +200,6 @@ func (s *Server) jsonErrors(mux *http.ServeMux) http.Handler {
 type probe struct {
 	header http.Header
 	status int
-	body   bytes.Buffer
 }
 
 func (p *probe) Header() http.Header         { return p.header }

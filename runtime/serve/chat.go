@@ -71,6 +71,9 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 	if f.has("max_completion_tokens") {
 		q.base.MaxTokens = int(f.whole("max_completion_tokens", 0, 1, math.MaxInt32))
 	}
+	if n := q.base.MaxTokens; n > 0 && q.base.MinTokens > n {
+		f.fail("min_tokens", "is more than the limit of %d tokens", n)
+	}
 	q.logprobs = f.flag("logprobs", false)
 	q.topShown = int(f.whole("top_logprobs", 0, 0, maxTopLogprobs))
 	if f.has("top_logprobs") && !q.logprobs && q.topShown > 0 {

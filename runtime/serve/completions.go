@@ -111,6 +111,9 @@ func (s *Server) readCompletion(r *http.Request, f *fields) (*completionRequest,
 			f.fail("max_tokens", "is 0, which makes sense only with echo")
 		}
 	}
+	if n := q.base.MaxTokens; n > 0 && q.base.MinTokens > n {
+		f.fail("min_tokens", "is more than the limit of %d tokens", n)
+	}
 	q.topShown = int(f.whole("logprobs", 0, 0, maxTopLogprobs))
 	if q.logprobs = f.has("logprobs") && string(f.raw("logprobs")) != "false"; q.logprobs {
 		s.canLogprobs(f, "logprobs", q.topShown)

@@ -91,7 +91,7 @@ func (s *Server) chatLogprobs(c *choice, top int) *chatLogprobs {
 	return out
 }
 
-// readLogprobs checks that the backend can give what is asked for.
+// canLogprobs checks that the backend can give what is asked for.
 func (s *Server) canLogprobs(f *fields, name string, top int) {
 	if s.cfg.Vocabulary == nil || !s.info.Capabilities.Logprobs {
 		f.fail(name, "is not supported: this model shows no log-probabilities")

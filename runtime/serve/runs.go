@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -280,6 +281,22 @@ func (t *tenant) run(id string) (*run, error) {
 	return nil, notFound("run_not_found", "there is no run %q", clip(id))
 }
 
+// sayable is an event that JSON can hold: a select's scores may be infinite.
+func sayable(e runtime.Event) runtime.Event {
+	for i, sc := range e.Scores {
+		lp, p := finite(sc.Logprob), sc.P
+		if math.IsNaN(p) || math.IsInf(p, 0) {
+			p = 0
+		}
+		if lp != sc.Logprob || p != sc.P {
+			scores := slices.Clone(e.Scores)
+			scores[i].Logprob, scores[i].P = lp, p
+			e.Scores = scores
+		}
+	}
+	return e
+}
+
 // startRun is POST /v1/programs/{name}/runs. It answers at once with 202, with
 // "wait" when the run is over, with "stream" by its events.
 func (s *Server) startRun(w http.ResponseWriter, r *http.Request) error {
@@ -413,7 +430,7 @@ func (s *Server) sendEvents(w http.ResponseWriter, r *http.Request, x *run, afte
 					out.flush()
 					return nil
 				}
-				out.numbered(e.Seq, e)
+				out.numbered(e.Seq, sayable(e))
 				select {
 				case e, ok = <-events:
 				default:

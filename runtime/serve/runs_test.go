@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"strings"
@@ -190,6 +191,15 @@ func TestRunsAreBounded(t *testing.T) {
 	}
 	if status, _ := c.call("GET", paths[0], nil); status != 404 {
 		t.Error("the oldest run is kept for ever:", status)
+	}
+}
+
+// A score that is infinite is told as a number, and the log keeps what it has.
+func TestInfiniteScores(t *testing.T) {
+	e := runtime.Event{Scores: []runtime.OptionScore{{Option: "a", Logprob: -1, P: 1}, {Option: "b", Logprob: math.Inf(-1), P: math.NaN()}}}
+	got := sayable(e)
+	if _, err := encode(got); err != nil || got.Scores[1].Logprob != leastLogprob || got.Scores[0].P != 1 || !math.IsNaN(e.Scores[1].P) {
+		t.Error(got, err)
 	}
 }
 

@@ -43,7 +43,7 @@ type Config struct {
 	// Version is shown at /version.
 	Version string
 	// Log receives what no client can be told. The default drops it. Keys,
-	// prompts and answers are never logged.
+	// prompts and answers are not logged.
 	Log *slog.Logger
 }
 
@@ -69,6 +69,7 @@ type Limits struct {
 	Watches       int           // runs watched on one connection; default 256
 	MessageBytes  int64         // of a websocket message; default 4 MiB
 	PingEvery     time.Duration // between pings on a websocket; default 20 s
+	PongWait      time.Duration // without a word of a websocket's peer, after which it counts as dead; default 50 s
 	OrphanGrace   time.Duration // that an attached run lives with nobody watching; default 30 s
 	ProgramLimits ProgramLimits
 }
@@ -97,6 +98,7 @@ func (l *Limits) setDefaults() {
 	def(&l.Watches, 256)
 	def(&l.MessageBytes, 4<<20)
 	def(&l.PingEvery, 20*time.Second)
+	def(&l.PongWait, 50*time.Second)
 	def(&l.OrphanGrace, 30*time.Second)
 	p := &l.ProgramLimits
 	def(&p.Nodes, 20_000)

@@ -29,9 +29,17 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(data)))
+	rc := http.NewResponseController(w)
+	rc.SetWriteDeadline(time.Now().Add(documentTimeout))
 	w.WriteHeader(status)
 	w.Write(data)
+	rc.Flush()
+	rc.SetWriteDeadline(time.Time{})
 }
+
+// documentTimeout is the time in which a client must take an answer that is no
+// stream.
+const documentTimeout = time.Minute
 
 // sse is a stream of server-sent events. Headers go out with the first event:
 // until then the request can still be answered with an error. It is used from
@@ -97,10 +105,13 @@ func (e *sse) flush() error {
 		h.Set("X-Accel-Buffering", "no")
 		e.w.WriteHeader(http.StatusOK)
 	}
-	e.rc.SetWriteDeadline(time.Now().Add(e.timeout)) // not all writers have one
+	// Not all writers have a deadline. It must not stay for the next request on
+	// the connection.
+	e.rc.SetWriteDeadline(time.Now().Add(e.timeout))
 	if _, e.err = e.w.Write(e.buf.Bytes()); e.err == nil {
 		e.err = e.rc.Flush()
 	}
+	e.rc.SetWriteDeadline(time.Time{})
 	e.buf.Reset()
 	return e.err
 }

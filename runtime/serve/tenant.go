@@ -25,12 +25,12 @@ type tenants struct {
 }
 
 func newTenants(keys []Key) (*tenants, error) {
-	make1 := func(name string, hash [32]byte) *tenant {
+	one := func(name string, hash [32]byte) *tenant {
 		return &tenant{name: name, hash: hash, programs: map[string]Program{}, runs: map[string]*run{}}
 	}
 	t := &tenants{}
 	if len(keys) == 0 {
-		t.anyone = make1("", [32]byte{})
+		t.anyone = one("", [32]byte{})
 		t.all = []*tenant{t.anyone}
 		return t, nil
 	}
@@ -48,7 +48,7 @@ func newTenants(keys []Key) (*tenants, error) {
 		if name == "" {
 			name = fmt.Sprintf("key-%d", i+1)
 		}
-		t.all = append(t.all, make1(name, hash))
+		t.all = append(t.all, one(name, hash))
 	}
 	return t, nil
 }

@@ -139,27 +139,36 @@ func (s *Server) websocket(w http.ResponseWriter, r *http.Request) error {
 	}()
 	c.read()
 	c.cancel(nil)
+	c.drain()
 	<-written
+	c.conn.Close()
 	c.wg.Wait()
 	return nil
 }
 
 // read takes commands until the connection ends. A peer that neither sends nor
-// answers pings for two of them is dead.
+// answers pings is dead.
 func (c *socket) read() {
 	limits := &c.s.cfg.Limits
-	patience := 2*limits.PingEvery + limits.PingEvery/2
+	patience := limits.PongWait
 	c.conn.SetReadLimit(limits.MessageBytes)
 	c.conn.SetReadDeadline(time.Now().Add(patience))
+	alive := func() {
+		c.conn.SetReadDeadline(time.Now().Add(patience))
+		if c.ctx.Err() != nil { // the writer has set the last deadline, or is about to
+			c.conn.SetReadDeadline(time.Now().Add(closeTimeout))
+		}
+	}
 	c.conn.SetPongHandler(func(string) error {
-		return c.conn.SetReadDeadline(time.Now().Add(patience))
+		alive()
+		return nil
 	})
 	for {
 		kind, data, err := c.conn.ReadMessage()
 		if err != nil {
 			return
 		}
-		c.conn.SetReadDeadline(time.Now().Add(patience))
+		alive()
 		if kind != websocket.TextMessage {
 			c.end(websocket.CloseUnsupportedData, "messages are to be text")
 			return
@@ -170,6 +179,17 @@ func (c *socket) read() {
 			m.Type, m.Error = "error", &o
 		}
 		if m.Type != "" && !c.send(c.ctx, m) {
+			return
+		}
+	}
+}
+
+// drain reads on until the peer has answered the close, or the deadline that the
+// writer set has passed: a connection that is closed with something unread is
+// reset, and the peer may never see why it was closed.
+func (c *socket) drain() {
+	for {
+		if _, _, err := c.conn.NextReader(); err != nil {
 			return
 		}
 	}
@@ -191,7 +211,6 @@ func (c *socket) write() {
 	limits := &c.s.cfg.Limits
 	ping := time.NewTicker(limits.PingEvery)
 	defer ping.Stop()
-	defer c.conn.Close()
 	deadline := func() time.Time { return time.Now().Add(limits.WriteTimeout) }
 	for {
 		var err error
@@ -210,6 +229,7 @@ func (c *socket) write() {
 				code, reason = e.code, e.reason
 			}
 			c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(time.Second))
+			c.conn.SetReadDeadline(time.Now().Add(closeTimeout))
 			return
 		}
 		if err != nil {
@@ -217,10 +237,14 @@ func (c *socket) write() {
 				c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseTryAgainLater, "too slow"), time.Now().Add(time.Second))
 			}
 			c.cancel(err)
+			c.conn.Close()
 			return
 		}
 	}
 }
+
+// closeTimeout is the time that a peer has to answer a close.
+const closeTimeout = time.Second
 
 // command carries out what a client asks for and returns the answer. Answers
 // that must come before others are sent at once, and the result is empty.
@@ -338,7 +362,8 @@ func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
 		defer forget()
 		last := after
 		for e := range x.log.Events(ctx, after) {
-			if !c.send(ctx, wsMessage{Type: "event", Run: x.id, Event: &e}) {
+			said := sayable(e)
+			if !c.send(ctx, wsMessage{Type: "event", Run: x.id, Event: &said}) {
 				return
 			}
 			last = e.Seq

@@ -32,6 +32,10 @@ func (c *client) dial() *peer {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { conn.Close() })
+	conn.SetPingHandler(func(s string) error {
+		conn.WriteControl(websocket.PongMessage, []byte(s), time.Now().Add(time.Second)) // may cross with a close
+		return nil
+	})
 	return &peer{c.t, conn}
 }
 
@@ -316,8 +320,10 @@ func TestSlowSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	var held *socket
+	srv.sockets.mu.Lock()
 	for held = range srv.sockets.open {
 	}
+	srv.sockets.mu.Unlock()
 	const readers = 5
 	peers := make([]*peer, readers)
 	for i := range peers {
@@ -400,7 +406,7 @@ func TestPingsAndCloses(t *testing.T) {
 
 // A peer that is gone without a word is found out by pings.
 func TestDeadPeer(t *testing.T) {
-	c := serveFor(t, looksModel(), func(c *Config) { c.Limits.PingEvery = 5 * time.Millisecond })
+	c := serveFor(t, looksModel(), func(c *Config) { c.Limits.PingEvery, c.Limits.PongWait = time.Millisecond, 5*time.Millisecond })
 	p := c.dial()
 	p.conn.SetPingHandler(func(string) error { return nil }) // never answers
 	for {
