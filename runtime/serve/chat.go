@@ -88,7 +88,9 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 	}
 	q.ids = f.flag("return_token_ids", false)
 	q.readStream(f)
-	f.refuse("log-probabilities of the prompt are given by /v1/completions with echo", "prompt_logprobs")
+	if f.whole("prompt_logprobs", -1, -1, math.MaxInt32) >= 0 {
+		f.fail("prompt_logprobs", "is not supported here; /v1/completions has it")
+	}
 	f.refuse("the model writes text only", "audio", "web_search_options", "prediction")
 	f.refuse("the template is the model's", "chat_template")
 

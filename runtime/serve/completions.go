@@ -3,6 +3,7 @@ package serve
 import (
 	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
@@ -11,14 +12,15 @@ import (
 // completionRequest is a request of /v1/completions after reading.
 type completionRequest struct {
 	job
-	model    string
-	created  int64
-	echo     bool
-	logprobs bool
-	topShown int
-	stream   bool
-	usage    bool
-	always   bool
+	model     string
+	created   int64
+	echo      bool
+	promptTop int // likeliest tokens beside each of the prompt, for prompt_logprobs; -1 without
+	logprobs  bool
+	topShown  int
+	stream    bool
+	usage     bool
+	always    bool
 }
 
 // The JSON of completions; a chunk has the same form.
@@ -39,6 +41,14 @@ type (
 		Logprobs *completionLogprobs `json:"logprobs"`
 		Finish   *string             `json:"finish_reason"`
 		Matched  *string             `json:"stop_reason,omitempty"`
+		// Prompt has for each token of the prompt the likeliest ones there and
+		// itself, by id; null for the first, which follows nothing.
+		Prompt []map[string]promptLogprob `json:"prompt_logprobs,omitempty"`
+	}
+	promptLogprob struct {
+		Logprob float64 `json:"logprob"`
+		Rank    *int    `json:"rank"` // from 1; null if it is not among the likeliest that were asked for
+		Token   string  `json:"decoded_token"`
 	}
 	completionLogprobs struct {
 		Tokens  []string             `json:"tokens"`
@@ -86,7 +96,11 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		if q.echo {
 			text = c.prompt.text + text
 		}
-		out.Choices = append(out.Choices, s.completionEnd(q, i, c, text, 0))
+		end := s.completionEnd(q, i, c, text, 0)
+		if q.promptTop >= 0 {
+			end.Prompt = s.promptLogprobs(c, q.promptTop)
+		}
+		out.Choices = append(out.Choices, end)
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
@@ -127,9 +141,15 @@ func (s *Server) readCompletion(r *http.Request, f *fields) (*completionRequest,
 		f.fail("best_of", "is to be the same as n")
 	}
 	f.refuse("the model only continues a text", "suffix")
-	f.refuse("use echo with logprobs", "prompt_logprobs")
 	f.refuse("prompts are text or token ids", "prompt_embeds")
 	q.stream, q.usage, q.always = readStream(f)
+	if q.promptTop = int(f.whole("prompt_logprobs", -1, -1, maxTopLogprobs)); q.promptTop >= 0 {
+		s.canLogprobs(f, "prompt_logprobs", 1)
+		if q.stream {
+			f.fail("prompt_logprobs", "is not for streams")
+		}
+		q.readFrom, q.readTop = 0, max(q.readTop, q.promptTop)
+	}
 	if !f.has("prompt") {
 		f.fail("prompt", "is missing")
 	}
@@ -252,6 +272,29 @@ func (s *Server) completionLogprobs(q *completionRequest, c *choice, offset int)
 		add(r.Part.Tokens[i], &x, top)
 	}
 	return lp
+}
+
+// promptLogprobs are those of the prompt with the n likeliest tokens at each
+// place, as vLLM has them.
+func (s *Server) promptLogprobs(c *choice, n int) []map[string]promptLogprob {
+	out := make([]map[string]promptLogprob, len(c.ids))
+	for i := 1; i < len(c.ids); i++ {
+		at := map[string]promptLogprob{}
+		own := promptLogprob{Logprob: finite(c.read.Logprobs[i-1]), Token: s.tokenText(c.ids[i])}
+		if i-1 < len(c.read.Top) {
+			for k, t := range c.read.Top[i-1] {
+				rank := k + 1
+				if t.Token == c.ids[i] {
+					own.Rank = &rank
+				} else if k < n {
+					at[strconv.Itoa(int(t.Token))] = promptLogprob{finite(t.Logprob), &rank, s.tokenText(t.Token)}
+				}
+			}
+		}
+		at[strconv.Itoa(int(c.ids[i]))] = own
+		out[i] = at
+	}
+	return out
 }
 
 // streamCompletion writes completions as they are generated. With

@@ -92,6 +92,28 @@ func TestEcho(t *testing.T) {
 	c.ok("/v1/completions", tree{"prompt": "a", "best_of": 2, "n": 2, "max_tokens": 1})
 }
 
+// The log-probabilities of a prompt, as vLLM tells them.
+func TestPromptLogprobs(t *testing.T) {
+	c := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
+	for n := range 3 {
+		got := c.ok("/v1/completions", tree{"prompt": []any{"abd", "x"}, "max_tokens": 1, "prompt_logprobs": n})
+		list := at(got, "choices", 0, "prompt_logprobs").([]any)
+		if len(list) != 3 || list[0] != nil || len(at(got, "choices", 1, "prompt_logprobs").([]any)) != 1 {
+			t.Fatal(got)
+		}
+		sure, odd := at(list[1], "98"), at(list[2], "100")
+		if at(sure, "logprob").(float64) < -0.2 || at(odd, "logprob").(float64) > -8 || at(sure, "decoded_token") != "b" || at(odd, "rank") != nil {
+			t.Error(n, list)
+		}
+		if n > 0 && (at(sure, "rank") != 1.0 || at(list[2], "99", "rank") != 1.0 || len(list[2].(tree)) != n+1) {
+			t.Error(n, list)
+		}
+	}
+	c.refused("/v1/completions", tree{"prompt": "a", "prompt_logprobs": 1, "stream": true}, 400, "prompt_logprobs")
+	c.refused("/v1/completions", tree{"prompt": "a", "prompt_logprobs": 99}, 400, "prompt_logprobs")
+	c.refused("/v1/chat/completions", ask("a", "prompt_logprobs", 0), 400, "prompt_logprobs")
+}
+
 func TestStops(t *testing.T) {
 	e := newEngine(t, &chain{next: alphabet})
 	c := serveFor(t, e, nil)
