@@ -288,3 +288,11 @@ type Tokenizer interface {
 	// including the opening of an assistant turn if open is set.
 	Tokenize(turns []Turn, open bool) ([]Token, error)
 }
+
+// ConstraintChecker is implemented by backends that can say, without a call,
+// whether they take a constraint.
+type ConstraintChecker interface {
+	// CheckConstraint returns the error that Generate would return for a request
+	// with that constraint because of it, or nil.
+	CheckConstraint(ctx context.Context, c Constraint) error
+}

@@ -6,11 +6,14 @@ import (
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/cache"
+	"github.com/coppice-run/coppice/grammar"
 )
 
 var (
 	_ backend.Backend   = (*Engine)(nil)
 	_ backend.Tokenizer = (*Engine)(nil)
+
+	_ backend.ConstraintChecker = (*Engine)(nil)
 )
 
 // Generate implements [backend.Backend].
@@ -49,15 +52,14 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 	if req.MaxTokens > 0 {
 		g.limit = min(g.limit, req.MaxTokens)
 	}
+	var compiled *grammar.Grammar
 	if !req.Constraint.IsZero() {
-		compiled, err := e.grammars.get(ctx, req.Constraint)
-		if err != nil {
+		if compiled, err = e.grammars.get(ctx, req.Constraint); err != nil {
 			if ctx.Err() != nil {
 				err = ctxError(ctx)
 			}
 			return nil, err
 		}
-		g.constrained, g.state = true, compiled.Start()
 	}
 	s := &sequence{
 		id:     req.ID,
@@ -68,7 +70,10 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		tokens: p.ids,
 		prompt: len(p.ids),
 	}
-	g.advance(s, 0) // what is forced from the start goes with the prompt
+	if err := g.begin(s, compiled); err != nil {
+		e.cfg.Log.Error("engine: panic at the beginning of a generation", "request", req.ID, "error", err)
+		return nil, err
+	}
 	if g.finished && !g.draining() {
 		g.finish(e, s, g.err)
 	} else {
@@ -82,6 +87,37 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		err = ctxError(ctx)
 	}
 	return res, err
+}
+
+// begin starts the constraint, if there is one, and appends what it forces from
+// the start, which goes with the prompt. It runs in the goroutine of the caller:
+// a panic is an error of this one request.
+func (g *generation) begin(s *sequence, compiled *grammar.Grammar) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: internal error: %v", backend.ErrUnavailable, r)
+		}
+	}()
+	if compiled != nil {
+		g.constrained, g.state = true, compiled.Start()
+	}
+	g.advance(s, 0)
+	return nil
+}
+
+// CheckConstraint implements [backend.ConstraintChecker]. What it compiles is
+// kept for the requests that follow.
+func (e *Engine) CheckConstraint(ctx context.Context, c backend.Constraint) error {
+	if c.IsZero() {
+		return nil
+	}
+	if _, err := e.grammars.get(ctx, c); err != nil {
+		if ctx.Err() != nil {
+			err = ctxError(ctx)
+		}
+		return err
+	}
+	return nil
 }
 
 // checkRequest reports the first field of a request that makes no sense.
