@@ -13,6 +13,9 @@ Each alert is put together from pieces (subject, predicate, asides) or from one
 whole template; every fifth piece is kept for the test, and so are the names.
 """
 
+import json
+import os
+
 from words import (ADJ, APP, NAMESPACE, NODE, NOUN, PERSON_GREETING, REGISTRY,
                    TEAM, VERB, part)
 
@@ -37,9 +40,25 @@ def syllables(r, n):
     return "".join(pick(r, ONSET) + pick(r, VOWEL) + pick(r, CODA) for _ in range(n))
 
 
+def _letter_tokens():
+    """The texts of all tokens of lower-case letters: names built of them teach
+    that any token can be copied, not only those of the pool's words."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tokenizer.json")
+    if not os.path.exists(path):  # the tokenizer itself is still to be learnt
+        return ["a"]
+    with open(path) as f:
+        vocab = json.load(f)["model"]["vocab"]
+    return sorted(t for t in vocab if t.isascii() and t.isalpha() and t.islower())
+
+
+TOKENS = _letter_tokens()
+
+
 def word(r, test):
-    """A word of a name: from the pool, made of syllables, or plain letters."""
+    """A word of a name: from the pool, of any tokens, of syllables, or letters."""
     x = r.random()
+    if not test and r.random() < 0.6:
+        return "".join(pick(r, TOKENS) for _ in range(1 + int(r.random() * 3)))
     if x < (0.85 if test else 0.5):
         return pick(r, APPS[test])
     if x < 0.9:

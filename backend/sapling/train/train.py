@@ -32,13 +32,16 @@ STAGES = [
     dict(until=35.5, length=(300, 1000), books=2, rows=5, plain=0.2, echo=0.0, quiz=0.2, look=0.25, spread=6500, lm=0.0),
     dict(until=41, length=(700, 3000), books=1, rows=10, plain=0.0, echo=0.0, quiz=0.05, look=0.4, spread=5000, lm=0.0, still=True),
     dict(until=50, length=(4000, 6500), books=1, rows=10, plain=0.0, echo=0.0, quiz=0.05, look=0.4, spread=1500, lm=0.0, still=True),
+    dict(until=61.5, length=(180, 420), books=2, rows=10, plain=0.1, echo=0.0, quiz=0.2, look=0.1, spread=6500, lm=0.0, still=True),
+    dict(until=66, length=(3000, 6500), books=1, rows=14, plain=0.0, echo=0.0, quiz=0.1, look=0.1, spread=1500, lm=0.0, still=True),
 ]
-WARMUP, DECAY_FROM, END = 0.3, 28.0, 50.0
+WARMUP, DECAY_FROM, END = 0.3, 55.0, 66.0
 LR_MATRIX, LR_VECTOR = 0.02, 3e-3
 WEIGHT = torch.ones(KINDS)
-WEIGHT[SEVERITY] = 5.0
+WEIGHT[SEVERITY] = 2.0
+WEIGHT[ACTION] = 0.3
 WEIGHT[CHOICE] = 8.0
-WEIGHT[START_POD] = WEIGHT[START_ACTION] = 4.0
+WEIGHT[START_POD] = 4.0
 WEIGHT[FRAME] = 0.3
 WEIGHT[FINDING] = 0.7
 NAMES = {FINDING: "finding", SEVERITY: "severity", POD: "pod", REASON: "reason", OOM: "oom",
