@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -47,6 +49,42 @@ func Check(g *lang.Graph, info backend.Info) error {
 		return nil
 	}
 	return &UnsupportedError{Program: g.Name, Model: info.Model, Missing: c.missing}
+}
+
+// checkConstraints asks a backend that can tell whether it takes the schemas,
+// patterns and grammars of the program, those of nodes that may never run too.
+// The error joins a *NodeError for each that it refuses.
+func checkConstraints(ctx context.Context, g *lang.Graph, be backend.Backend) error {
+	ck, ok := be.(backend.ConstraintChecker)
+	if !ok {
+		return nil
+	}
+	var refused []error
+	g.Walk(func(n *lang.Node) bool {
+		c := constraintOf(n)
+		if c.IsZero() || ctx.Err() != nil {
+			return true
+		}
+		if err := ck.CheckConstraint(ctx, c); err != nil && ctx.Err() == nil {
+			refused = append(refused, &NodeError{Task: n.ID, Node: n.ID, Pos: n.Pos, Err: err})
+		}
+		return true
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.Join(refused...)
+}
+
+// constraintOf returns what limits the output of a node.
+func constraintOf(n *lang.Node) backend.Constraint {
+	switch n.Kind {
+	case lang.KindGen:
+		return backend.Constraint{Regex: n.Gen.Regex, EBNF: n.Gen.EBNF}
+	case lang.KindJSON:
+		return backend.Constraint{JSONSchema: n.JSON.Schema}
+	}
+	return backend.Constraint{}
 }
 
 type checker struct {

@@ -64,7 +64,7 @@ func (r *runner) resume(ctx context.Context) (*Report, error) {
 		j.close()
 		return nil, &JournalError{Path: j.path, Offset: 0, Err: err}
 	}
-	if err := r.check(); err != nil {
+	if err := r.check(ctx); err != nil {
 		j.close()
 		return nil, err
 	}

@@ -22,9 +22,9 @@ var (
 	ErrBadResult = errors.New("result does not fit the task")
 	// ErrLimit: the program did more than the limits of its run allow.
 	ErrLimit = errors.New("limit of the run exceeded")
-	// ErrTruncated: a generation that had to be JSON was cut at its length
-	// limit.
-	ErrTruncated = errors.New("cut at the length limit inside the JSON value")
+	// ErrTruncated: a generation that had to be JSON, or to match a pattern or a
+	// grammar, was cut at its length limit.
+	ErrTruncated = errors.New("cut at the length limit")
 	// ErrPanic: a function panicked.
 	ErrPanic = errors.New("panic")
 	// ErrUnknownOutcome: a call that must not be repeated was started by an
@@ -45,7 +45,11 @@ func (e *NodeError) Error() string {
 	writePos(&b, e.Pos)
 	b.WriteString(e.Task)
 	b.WriteString(": ")
-	b.WriteString(e.Err.Error())
+	msg := e.Err.Error()
+	if e.Task != "" { // backends name the request, whose id is the task's
+		msg = strings.TrimPrefix(msg, e.Task+": ")
+	}
+	b.WriteString(msg)
 	return b.String()
 }
 

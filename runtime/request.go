@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/grammar"
 	"github.com/coppice-run/coppice/lang"
 )
 
@@ -31,7 +33,7 @@ func (m *Machine) startGen(b *branch, n *lang.Node) {
 	t.Generate.MaxTokens = g.MaxTokens
 	t.Generate.MinTokens = g.MinTokens
 	t.Generate.Stop = g.Stop
-	t.Generate.Constraint = backend.Constraint{Regex: g.Regex, EBNF: g.EBNF}
+	t.Generate.Constraint = constraintOf(n)
 	m.add(b, n, t)
 }
 
@@ -40,7 +42,7 @@ func (m *Machine) startJSON(b *branch, n *lang.Node) {
 	t := &task{Task: Task{ID: b.instance(n)}}
 	t.Generate = m.request(b, t.ID, j.Sampling)
 	t.Generate.MaxTokens = j.MaxTokens
-	t.Generate.Constraint = backend.Constraint{JSONSchema: j.Schema}
+	t.Generate.Constraint = constraintOf(n)
 	m.add(b, n, t)
 }
 
@@ -165,6 +167,13 @@ func (m *Machine) take(b *branch, t *task, r *Result) error {
 	case t.Generate != nil && t.node.Kind == lang.KindJSON:
 		return m.takeJSON(b, t, r.Generate)
 	case t.Generate != nil:
+		if cutShort(t.Generate.Constraint, r.Generate) {
+			what := "grammar"
+			if t.Generate.Constraint.Regex != "" {
+				what = "pattern"
+			}
+			return truncated(t, r.Generate, "before the end of its "+what)
+		}
 		b.set(t.node.Name, r.Generate.Part.Text)
 		b.prompt.generated(r.Generate.Part)
 		b.pristine = false
@@ -203,11 +212,7 @@ func (m *Machine) takeJSON(b *branch, t *task, g *backend.Result) error {
 	v, err := m.decode([]byte(g.Part.Text), t.node.JSON.Type)
 	if err != nil {
 		if g.Finish == backend.FinishLength {
-			limit := "what is left of the model's context"
-			if n := t.Generate.MaxTokens; n > 0 {
-				limit = "max_tokens " + strconv.Itoa(n)
-			}
-			return fmt.Errorf("%w (%s, %d bytes came): raise the limit or ask for less", ErrTruncated, limit, len(g.Part.Text))
+			return truncated(t, g, "inside the JSON value")
 		}
 		return fmt.Errorf("the model's text is not a value of the schema: %w", err)
 	}
@@ -215,4 +220,28 @@ func (m *Machine) takeJSON(b *branch, t *task, g *backend.Result) error {
 	b.prompt.generated(g.Part)
 	b.pristine = false
 	return nil
+}
+
+// truncated is the error of a generation that its limit ended too soon.
+func truncated(t *task, g *backend.Result, where string) error {
+	limit := "what is left of the model's context"
+	if n := t.Generate.MaxTokens; n > 0 {
+		limit = "max_tokens " + strconv.Itoa(n)
+	}
+	return fmt.Errorf("%w %s (%s, %d bytes came): raise the limit or ask for less", ErrTruncated, where, limit, len(g.Part.Text))
+}
+
+// cutShort reports whether the length limit ended a generation where its pattern
+// or grammar could not end. What cannot be decided counts as cut.
+func cutShort(c backend.Constraint, g *backend.Result) (cut bool) {
+	if g.Finish != backend.FinishLength || c.Regex == "" && c.EBNF == "" {
+		return false
+	}
+	defer func() {
+		if recover() != nil {
+			cut = true
+		}
+	}()
+	compiled, err := grammar.Compile(context.Background(), grammar.Spec{Regex: c.Regex, EBNF: c.EBNF}, grammar.ByteVocab())
+	return err != nil || !compiled.Match([]byte(g.Part.Text))
 }

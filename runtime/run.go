@@ -58,7 +58,7 @@ func RunGraph(ctx context.Context, be backend.Backend, g *lang.Graph, funcs lang
 		return nil, err
 	}
 	r := &runner{be: be, funcs: funcs, cfg: cfg, graph: g}
-	if err := r.check(); err != nil {
+	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
 	if cfg.journal != "" {

@@ -49,14 +49,17 @@ type outcome struct {
 }
 
 // check refuses what cannot run before anything is called.
-func (r *runner) check() error {
+func (r *runner) check(ctx context.Context) error {
 	if err := r.graph.Link(r.funcs); err != nil {
 		return err
 	}
 	if r.be == nil {
 		return nil
 	}
-	return Check(r.graph, r.be.Info())
+	if err := Check(r.graph, r.be.Info()); err != nil {
+		return err
+	}
+	return checkConstraints(ctx, r.graph, r.be)
 }
 
 // run drives the machine to its end and reports.
