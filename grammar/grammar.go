@@ -53,7 +53,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 	m.init()
 	m.build.reset()
 	m.begins(root, nil)
-	if m.begin = m.finish(); m.begin == nil {
+	if m.begin = m.finish(); m.begin == nil || m.deadEnd(m.begin) {
 		return nil, &Error{Kind: ErrUnsatisfiable, Source: source(spec), Msg: "nothing can be written"}
 	}
 	return &Grammar{vocab: vocab, spec: spec, m: m, notes: c.notes}, nil

@@ -347,13 +347,35 @@ func (m *machine) forcedText(p *place) []byte {
 		if !ok {
 			break
 		}
-		out = append(out, b)
 		if q = m.step(q, b); q == nil {
-			break
+			break // the only way on leads nowhere
 		}
+		out = append(out, b)
 	}
 	p.forced, p.known = out, true
 	return out
+}
+
+// deadEnd reports whether the forced text from p leads to a place that nothing
+// leads on from.
+func (m *machine) deadEnd(p *place) bool {
+	for range maxForced {
+		if p.canEnd {
+			return false
+		}
+		set := m.firstBytes(p)
+		if *set == [4]uint64{} {
+			return true
+		}
+		b, ok := only(set)
+		if !ok {
+			return false
+		}
+		if p = m.step(p, b); p == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // only is the single member of a set of bytes.
