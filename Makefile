@@ -13,7 +13,7 @@ MODELS ?= .models
 build: bin/coppice
 
 bin/coppice: FORCE
-	@go build -trimpath -o bin/coppice ./cmd/coppice
+	@go build -o bin/coppice ./cmd/coppice
 FORCE:
 
 # demo runs examples/triage on the embedded model. ALERT="..." make demo for

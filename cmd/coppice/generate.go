@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/tokenizer"
+	"github.com/coppice-run/coppice/runtime"
 )
 
 // generated is the JSON of 'coppice generate'.
@@ -15,9 +16,7 @@ type generated struct {
 	Text   string               `json:"text"`
 	IDs    []backend.Token      `json:"ids"`
 	Finish backend.FinishReason `json:"finish"`
-	Usage  backend.Usage        `json:"usage"`
-	// ForwardPasses is how many passes of the engine took part.
-	ForwardPasses uint64 `json:"forward_passes"`
+	Usage  runtime.Usage        `json:"usage"`
 }
 
 func (a *app) generateCmd() *cobra.Command {
@@ -78,7 +77,7 @@ The prompt is raw text in which the text of a control token is that token; with
 				if ids == nil {
 					ids = []backend.Token{}
 				}
-				return a.printJSON(generated{res.Part.Text, ids, res.Finish, res.Usage, countPasses(res.Usage.Passes)})
+				return a.printJSON(generated{res.Part.Text, ids, res.Finish, usageOf(res.Usage)})
 			}
 			fmt.Fprintln(a.out)
 			u := res.Usage
@@ -96,7 +95,7 @@ The prompt is raw text in which the text of a control token is that token; with
 	f.StringVar(&schema, "json-schema", "", "the output is a JSON value of the schema in this file")
 	f.StringVar(&req.Constraint.Regex, "regex", "", "the output matches this pattern")
 	f.StringVar(&req.Constraint.EBNF, "ebnf", "", "the output is derived from this grammar")
-	f.StringSliceVar(&req.Constraint.Choices, "choice", nil, "the output is one of these")
+	f.StringArrayVar(&req.Constraint.Choices, "choice", nil, "the output is one of these")
 	f.StringArrayVar(&req.Stop, "stop", nil, "end at this text")
 	f.BoolVar(&req.NoJump, "no-jump", false, "give every forced token a forward pass of its own")
 	f.BoolVar(&req.IgnoreEOS, "ignore-eos", false, "go on after the end of the turn")
@@ -127,10 +126,19 @@ func (m *modelFlags) rawPart(prompt, fingerprint string) (backend.Part, error) {
 	return backend.Part{Text: prompt, Tokens: encodePrompt(tok, prompt), Model: fingerprint}, nil
 }
 
+// usageOf is a request's usage in the form of a run's.
+func usageOf(u backend.Usage) runtime.Usage {
+	return runtime.Usage{
+		PromptTokens: u.PromptTokens, ComputedTokens: u.ComputedTokens, CachedTokens: u.CachedTokens,
+		ForcedTokens: u.ForcedTokens, SampledTokens: u.SampledTokens,
+		ForwardPasses: countPasses(u.Passes), Without: u.Without,
+	}
+}
+
 // countPasses counts the forward passes of spans that do not overlap.
-func countPasses(spans []backend.Span) (n uint64) {
+func countPasses(spans []backend.Span) (n int) {
 	for _, s := range spans {
-		n += s.To - s.From + 1
+		n += int(s.To - s.From + 1)
 	}
 	return n
 }

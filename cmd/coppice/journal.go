@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -43,5 +44,39 @@ func (a *app) journalCmd() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.AddCommand(a.settleCmd())
+	return c
+}
+
+func (a *app) settleCmd() *cobra.Command {
+	var (
+		result string
+		again  bool
+	)
+	c := &cobra.Command{
+		Use:   "settle FILE TASK --result JSON | --again",
+		Short: "Say what became of a call whose outcome is unknown",
+		Long: `Say what became of a call whose outcome is unknown: it had begun when the process
+died, and it is marked as one that must not be made twice. Look whether it
+happened, then give its result, or have it made again. The run can then be
+resumed.`,
+		Args: exactly("FILE", "TASK"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed("result")
+			if given == again {
+				return usagef("give --result JSON or --again")
+			}
+			s := runtime.Settlement{Again: again}
+			if given {
+				if !json.Valid([]byte(result)) {
+					return usagef("--result %q is not JSON: a text needs quotes of its own, as in --result '\"done\"'", result)
+				}
+				s.Result = json.RawMessage(result)
+			}
+			return runtime.Settle(args[0], args[1], s)
+		},
+	}
+	c.Flags().StringVar(&result, "result", "", "the call happened and returned this JSON value")
+	c.Flags().BoolVar(&again, "again", false, "the call did not happen: make it when the run goes on")
 	return c
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,11 +53,13 @@ func loadProgram(name string) (*lang.Graph, lang.Funcs, error) {
 // inputFlags are --input and --inputs.
 type inputFlags struct {
 	pairs []string
+	texts []string
 	file  string
 }
 
 func (f *inputFlags) register(c *cobra.Command) {
-	c.Flags().StringArrayVar(&f.pairs, "input", nil, "input of the program as k=v, or k=@FILE for a file's text; repeatable")
+	c.Flags().StringArrayVar(&f.pairs, "input", nil, "input of the program as k=v; repeatable")
+	c.Flags().StringArrayVar(&f.texts, "input-file", nil, "input as k=FILE: the text of a file; repeatable")
 	c.Flags().StringVar(&f.file, "inputs", "", "inputs as a JSON object in this file; --input wins")
 }
 
@@ -69,23 +70,46 @@ func (f *inputFlags) args() (lang.Args, error) {
 		if err != nil {
 			return nil, usageError{err}
 		}
-		if err := json.Unmarshal(data, &args); err != nil {
+		v, err := lang.DecodeValue(data)
+		given, ok := v.(map[string]any)
+		if err == nil && !ok {
+			err = errors.New("it is something else")
+		}
+		if err != nil {
 			return nil, usagef("%s: the inputs must be one JSON object: %w", f.file, err)
 		}
+		args = given
 	}
-	for _, p := range f.pairs {
-		k, v, ok := strings.Cut(p, "=")
+	seen := map[string]bool{}
+	set := func(flag, pair string, value func(string) (string, error)) error {
+		k, v, ok := strings.Cut(pair, "=")
 		if !ok || k == "" {
-			return nil, usagef("--input %q: write it as name=value", p)
+			return usagef("%s %q: write it as name=value", flag, pair)
 		}
-		if path, isFile := strings.CutPrefix(v, "@"); isFile {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return nil, usageError{fmt.Errorf("--input %s: %w", k, err)}
-			}
-			v = string(data)
+		if seen[k] {
+			return usagef("%s %s: it is given twice", flag, k)
+		}
+		seen[k] = true
+		v, err := value(v)
+		if err != nil {
+			return usageError{fmt.Errorf("%s %s: %w", flag, k, err)}
 		}
 		args[k] = v
+		return nil
+	}
+	for _, p := range f.pairs {
+		if err := set("--input", p, func(v string) (string, error) { return v, nil }); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range f.texts {
+		err := set("--input-file", p, func(path string) (string, error) {
+			data, err := os.ReadFile(path)
+			return string(data), err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return args, nil
 }

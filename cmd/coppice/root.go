@@ -21,11 +21,12 @@ type app struct {
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	a := &app{in: in, out: out, errOut: errOut}
+	results := &firstError{w: out}
+	a := &app{in: in, out: results, errOut: errOut}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(results)
 	root.SetErr(errOut)
 	started := false
 	wrap(root, &started)
@@ -33,10 +34,28 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	if err != nil && (!started || errors.Is(err, backend.ErrInvalid)) {
 		err = usageError{err}
 	}
+	if err == nil {
+		err = results.err
+	}
 	if err != nil {
 		fmt.Fprintf(errOut, "coppice: %v\n", err)
 	}
 	return exitCode(ctx, err)
+}
+
+// firstError keeps the first error of a writer, so that a result that could not
+// be written is a failure whatever printed it.
+type firstError struct {
+	w   io.Writer
+	err error
+}
+
+func (f *firstError) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if f.err == nil && err != nil {
+		f.err = fmt.Errorf("writing the result: %w", err)
+	}
+	return n, err
 }
 
 // wrap notes when a command's own work begins: errors before that are of the

@@ -122,6 +122,10 @@ func (a *app) show(g *lang.Graph, model, journal string, asJSON bool, do func(si
 	report, err := do(runtime.WithSink(v))
 	v.close()
 	if err != nil {
+		if report != nil && report.Tasks > 0 && !asJSON {
+			fmt.Fprintf(a.errOut, "%d results were finished before it failed; %s tokens computed, %s reused\n",
+				report.Tasks, thousands(report.Usage.ComputedTokens), thousands(report.Usage.CachedTokens))
+		}
 		if journal != "" && report != nil && errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%w; what was finished is kept: coppice resume %s", err, journal)
 		}
