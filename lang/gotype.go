@@ -2,9 +2,13 @@ package lang
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/invopop/jsonschema"
@@ -41,6 +45,20 @@ func reflectSchema(t reflect.Type, recursive bool) (out json.RawMessage, err err
 		}
 	}()
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: !recursive}
+	r.Mapper = func(t reflect.Type) *jsonschema.Schema {
+		if t.Kind() == reflect.Map && !recursive && !ownForm(t) && !ownForm(t.Key()) {
+			if lo, hi, ok := intRange(t.Key()); ok {
+				elem := r.ReflectFromType(t.Elem())
+				elem.Version = ""
+				return &jsonschema.Schema{
+					Type:                 "object",
+					PatternProperties:    map[string]*jsonschema.Schema{intPattern(strconv.FormatInt(lo, 10), strconv.FormatInt(hi, 10)): elem},
+					AdditionalProperties: jsonschema.FalseSchema,
+				}
+			}
+		}
+		return boundedSchema(t)
+	}
 	s := r.ReflectFromType(t)
 	s.Version = ""
 	// Without HTML escapes: < > & stand in enums as they are.
@@ -55,7 +73,120 @@ func reflectSchema(t reflect.Type, recursive bool) (out json.RawMessage, err err
 		return nil, err
 	}
 	typeFirst(doc)
+	quoteInts(doc)
 	return doc.appendJSON(nil), nil
+}
+
+// base64Text is what encoding/json writes for bytes.
+const base64Text = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+// boundedSchema gives whole numbers the range of their Go type and bytes the
+// form that decodes, so that no value of the schema fails to decode. It returns
+// nil for other types.
+func boundedSchema(t reflect.Type) *jsonschema.Schema {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if ownForm(t) {
+		return nil
+	}
+	if lo, hi, ok := intRange(t); ok {
+		return &jsonschema.Schema{
+			Type:    "integer",
+			Minimum: json.Number(strconv.FormatInt(lo, 10)),
+			Maximum: json.Number(strconv.FormatInt(hi, 10)),
+		}
+	}
+	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !ownForm(t.Elem()) {
+		return &jsonschema.Schema{Type: "string", ContentEncoding: "base64", Pattern: base64Text}
+	}
+	return nil
+}
+
+// intRange returns the range of a type of whole numbers, as far as variables
+// hold it: what does not fit an int64 would be a float.
+func intRange(t reflect.Type) (lo, hi int64, ok bool) {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		hi = math.MaxInt64 >> (64 - t.Bits())
+		return -hi - 1, hi, true
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return 0, math.MaxInt64 >> max(0, 63-t.Bits()), true
+	}
+	return 0, 0, false
+}
+
+// ownForm reports whether a type says itself what its JSON or its schema is.
+func ownForm(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	for _, i := range [...]reflect.Type{
+		marshalerType, reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.TextUnmarshaler](),
+	} {
+		if p.Implements(i) {
+			return true
+		}
+	}
+	for _, name := range [...]string{"JSONSchema", "JSONSchemaExtend", "JSONSchemaAlias", "EnumDescriptor"} {
+		if _, ok := p.MethodByName(name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// quoteInts gives whole numbers that are written as texts (the option "string"
+// of json tags) a pattern of their range in place of the bounds, which say
+// nothing of texts.
+func quoteInts(t *tree) {
+	lo, hi := t.get("minimum"), t.get("maximum")
+	if ty := t.get("type"); ty != nil && ty.kind == treeString && ty.text == "string" && lo != nil && hi != nil && lo.kind == treeNumber && hi.kind == treeNumber {
+		keys, vals, at := t.keys, t.vals, t.at
+		t.keys, t.vals, t.at = nil, nil, nil
+		for i, k := range keys {
+			if k != "minimum" && k != "maximum" {
+				t.keys, t.vals = append(t.keys, k), append(t.vals, vals[i])
+				if i < len(at) {
+					t.at = append(t.at, at[i])
+				}
+			}
+		}
+		if t.get("pattern") == nil {
+			t.put("pattern", strTree(intPattern(lo.text, hi.text)))
+		}
+	}
+	for _, v := range t.vals {
+		quoteInts(v)
+	}
+}
+
+// intPattern returns a pattern of the whole numbers from lo, which is not above
+// 0, to hi.
+func intPattern(lo, hi string) string {
+	pattern := "^(?:" + upTo(hi)
+	if neg, ok := strings.CutPrefix(lo, "-"); ok {
+		pattern += "|-(?:" + upTo(neg) + ")"
+	}
+	return pattern + ")$"
+}
+
+// upTo returns a pattern of the whole numbers from 0 to a number given by its
+// digits, without leading zeros.
+func upTo(digits string) string {
+	alts := []string{"0"}
+	n := len(digits)
+	if n > 1 {
+		alts = append(alts, fmt.Sprintf("[1-9][0-9]{0,%d}", n-2))
+	}
+	for i := range n {
+		least := byte('0')
+		if i == 0 {
+			least = '1'
+		}
+		if d := digits[i] - 1; d >= least && digits[i] > least {
+			alts = append(alts, fmt.Sprintf("%s[%c-%c][0-9]{%d}", digits[:i], least, d, n-i-1))
+		}
+	}
+	return strings.Join(append(alts, digits), "|")
 }
 
 // typeFirst moves the type of each schema to its front, where readers look.

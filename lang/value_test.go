@@ -237,7 +237,7 @@ func TestSchemaOfGoTypes(t *testing.T) {
 	}
 	want := `{"type":"object","properties":{"z":{"type":"integer","maximum":5,"minimum":1},` +
 		`"a":{"type":"array","items":{"type":"object","properties":{"k":{"type":"string","enum":["a<b","c&d"]}},"additionalProperties":false,"required":["k"]}},` +
-		`"when":{"type":"string","format":"date-time"},"m":{"type":"object","additionalProperties":{"type":"integer"}},` +
+		`"when":{"type":"string","format":"date-time"},"m":{"type":"object","additionalProperties":{"type":"integer","maximum":9223372036854775807,"minimum":-9223372036854775808}},` +
 		`"p":{"type":"object","properties":{"k":{"type":"string","enum":["a<b","c&d"]}},"additionalProperties":false,"required":["k"]},` +
 		`"any":true,"raw":{"type":"object","additionalProperties":{"type":"string"}}},"additionalProperties":false,"required":["z","when","m","any"]}`
 	if string(s) != want {
