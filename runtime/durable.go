@@ -95,7 +95,7 @@ func (r *runner) open(create bool) (*journal, *contents, error) {
 	}
 	if c.header == nil && st.Size() > 0 && !tornHeader(f) {
 		f.Close()
-		return nil, nil, &JournalError{Path: path, Offset: 0, Err: errors.New("the file is not a journal; it is left as it is")}
+		return nil, nil, &JournalError{Path: path, Offset: 0, Err: errNoJournal}
 	}
 	if st.Size() > c.size {
 		if err := f.Truncate(c.size); err != nil {

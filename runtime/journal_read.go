@@ -41,6 +41,9 @@ func readRecords(r io.Reader) (*contents, error) {
 		}
 		rec, bad := parseRecord(line)
 		if bad != nil {
+			if c.header == nil && !likeRecord(line) {
+				return nil, &offsetError{0, errNoJournal}
+			}
 			if err := c.torn(line, br); err != nil {
 				return nil, &offsetError{c.size, fmt.Errorf("%w: %w; %s", ErrJournalCorrupt, bad, err)}
 			}
@@ -60,6 +63,23 @@ func readRecords(r io.Reader) (*contents, error) {
 	}
 	c.results = whole
 	return c, nil
+}
+
+var errNoJournal = errors.New("the file is not a journal; it is left as it is")
+
+// likeRecord reports whether a damaged line begins as a record does: with eight
+// hexadecimal digits, a space and a brace. Zeros are what a block holds that
+// never reached the disk. One byte may be damaged.
+func likeRecord(line []byte) bool {
+	wrong := 0
+	for i, b := range line[:min(len(line), 10)] {
+		switch {
+		case b == 0, i < 8 && (b >= '0' && b <= '9' || b >= 'a' && b <= 'f'), i == 8 && b == ' ', i == 9 && b == '{':
+		default:
+			wrong++
+		}
+	}
+	return wrong == 0 || wrong == 1 && len(line) > 10
 }
 
 type offsetError struct {
