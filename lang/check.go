@@ -33,7 +33,10 @@ type definition struct {
 
 func (c *analysis) check() error {
 	g := c.g
-	if !isPathName(g.Name) {
+	switch {
+	case g.Name == "":
+		c.errs = append(c.errs, &Error{Pos: c.outputPos, Msg: "name is missing", Hint: "write name: and a name such as triage"})
+	case !isPathName(g.Name):
 		c.errs = append(c.errs, &Error{Pos: c.outputPos, Msg: fmt.Sprintf("%q is no name for a program", clip(g.Name, 40)), Hint: "use letters, digits, _ - and ."})
 	}
 	if !c.structure() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -305,6 +306,10 @@ func (r *yamlReader) scalar(n *yaml.Node, t *tree) error {
 		}
 		t.text = num
 	default:
+		if num, ok := hugeNumber(n); ok {
+			t.kind, t.text = treeNumber, num
+			return nil
+		}
 		if tag := n.ShortTag(); strings.HasPrefix(tag, "!") && !strings.HasPrefix(tag, "!!") {
 			return &lineError{n.Line, fmt.Sprintf("%s reads as a YAML tag: quote texts and expressions that begin with !", clip(tag, 40))}
 		}
@@ -314,6 +319,26 @@ func (r *yamlReader) scalar(n *yaml.Node, t *tree) error {
 		}
 	}
 	return nil
+}
+
+// yamlFloat is a number with an exponent: sign, digits, fraction, exponent.
+var yamlFloat = regexp.MustCompile(`^([-+]?)([0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)$`)
+
+// hugeNumber returns, as JSON writes it, a number that the YAML library takes for
+// a text because no float64 holds it.
+func hugeNumber(n *yaml.Node) (string, bool) {
+	m := yamlFloat.FindStringSubmatch(n.Value)
+	if n.Style != 0 || m == nil || len(m[2])+len(m[3]) == 0 || m[2] == "" && m[3] == "." {
+		return "", false
+	}
+	sign, whole, frac := strings.TrimPrefix(m[1], "+"), strings.TrimLeft(m[2], "0"), m[3]
+	if whole == "" {
+		whole = "0"
+	}
+	if frac == "." {
+		frac = ""
+	}
+	return sign + whole + frac + m[4], true
 }
 
 // yamlNumber returns a number that YAML writes otherwise as JSON writes it.
