@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -16,6 +17,7 @@ func (g *Graph) Check() error { return (&analysis{g: g}).check() }
 type analysis struct {
 	g         *Graph
 	errs      Errors
+	own       Errors            // of errs, those that no other step has a part in
 	claims    map[*Node][]claim // from the builder
 	output    *Type             // what the program must return; nil: anything
 	outputPos Pos
@@ -48,6 +50,7 @@ func (c *analysis) check() error {
 	c.define(g.Body, nil)
 	start := c.inputs()
 	c.limits(g.Body)
+	c.own = slices.Clone(c.errs)
 	c.body(g.Body, start)
 	g.Output = Type{Kind: TypeAny}
 	if len(c.returns) > 0 {

@@ -49,7 +49,11 @@ func Decode(data []byte, file string, opts ...DecodeOption) (*Graph, error) {
 			bad[e.Pos] = true
 		}
 		var more Errors
-		if errors.As(checked, &more) && !d.partial {
+		errors.As(checked, &more)
+		if d.partial {
+			more = c.own
+		}
+		if len(more) > 0 {
 			for _, e := range more {
 				if !bad[e.Pos] {
 					d.errs = append(d.errs, e)
