@@ -5,35 +5,78 @@ import "math"
 // TileTokens is the number of tokens that a kernel computes together.
 const TileTokens = 8
 
+// A Form is a form of activations. Which one a product takes depends on the
+// weights, see Matrix.Form; all are those of llama.cpp's ggml, so that both
+// engines multiply the same integers.
+type Form uint8
+
+const (
+	// Blocks has 32 columns to a scale, which is rounded to a half float.
+	Blocks Form = iota
+	// Sums is Blocks, but also rounds the scale times the sum of the integers,
+	// which minima are multiplied with, to a half float.
+	Sums
+	// Wide has 256 columns to a scale, in float32.
+	Wide
+	// Floats leaves the activations as they are.
+	Floats
+	forms // their number
+)
+
+// blocksPerScale is the number of blocks of BlockCols that share a scale.
+func (f Form) blocksPerScale() int {
+	if f == Wide {
+		return 8
+	}
+	return 1
+}
+
+// Forms is a set of forms.
+type Forms uint8
+
+// Add adds a form to the set.
+func (s *Forms) Add(f Form) { *s |= 1 << f }
+
+// Has tells whether the form is in the set.
+func (s Forms) Has(f Form) bool { return s>>f&1 != 0 }
+
 // Acts are the activations of up to a fixed number of tokens, [tokens][cols],
 // in the forms that the kernels read. Tokens are grouped in tiles of
 // TileTokens; the last tile holds the rest.
 //
-// Quantised: value i of a block of 32 columns is Scale*q[i] with
-// Scale = max|x|/127 and q rounded to nearest even. It depends on the token
+// In the quantised forms value i of a block is scale*q[i] with
+// scale = max|x|/127 and q rounded to nearest even. It depends on the token
 // alone.
 type Acts struct {
 	n, cols, nb int
 
+	quants [Floats]quants
+	f      []float32 // [tile][cols][t] unquantised
+}
+
+// quants are activations in a quantised form.
+type quants struct {
 	q     []int8    // [tile][block][8 groups][t][4]
 	sx    []float32 // [tile][block][t] scales
 	xs    []float32 // [tile][block][t] scale times sum of q: for minima
 	init  []int32   // [tile][block][t] -128 times the sum of q: for offset 128
 	init2 []int32   // [tile][block][2 halves][t] the same for half blocks
-	f     []float32 // [tile][cols][t] unquantised
 }
 
 // NewActs returns room for the given numbers of tokens and columns.
 func NewActs(tokens, cols int) *Acts {
 	nb := (cols + BlockCols - 1) / BlockCols
-	return &Acts{
-		q:     alignedInt8(tokens * nb * BlockCols),
-		sx:    make([]float32, tokens*nb),
-		xs:    make([]float32, tokens*nb),
-		init:  make([]int32, tokens*nb),
-		init2: make([]int32, tokens*nb*2),
-		f:     make([]float32, tokens*cols),
+	a := &Acts{f: make([]float32, tokens*cols)}
+	for i := range a.quants {
+		a.quants[i] = quants{
+			q:     alignedInt8(tokens * nb * BlockCols),
+			sx:    make([]float32, tokens*nb),
+			xs:    make([]float32, tokens*nb),
+			init:  make([]int32, tokens*nb),
+			init2: make([]int32, tokens*nb*2),
+		}
 	}
+	return a
 }
 
 // alignedInt8 returns n bytes that start at a cache line.
@@ -57,19 +100,21 @@ func (a *Acts) tile(i int) (first, t, at int) {
 	return first, min(TileTokens, a.n-first), i - first
 }
 
-// SetRow stores the activations of token i in the forms that matrices of the
-// given kinds read. x is padded with zeros to whole blocks; len(x) >= 32*blocks.
+// SetRow stores the activations of token i in the given forms.
+// x is padded with zeros to whole blocks; len(x) >= 32*blocks.
 // Different tokens may be set at the same time.
-func (a *Acts) SetRow(i int, x []float32, quantised, float bool) {
+func (a *Acts) SetRow(i int, x []float32, in Forms) {
 	first, t, at := a.tile(i)
-	if float {
+	if in.Has(Floats) {
 		f := a.f[first*a.cols:][:t*a.cols]
 		for c, v := range x[:a.cols] {
 			f[c*t+at] = v
 		}
 	}
-	if quantised {
-		quantise(a, first, t, at, x[:a.nb*BlockCols])
+	for form := range Floats {
+		if in.Has(form) {
+			quantise(a, form, first, t, at, x[:a.nb*BlockCols])
+		}
 	}
 }
 
@@ -77,34 +122,57 @@ func (a *Acts) SetRow(i int, x []float32, quantised, float bool) {
 const tiny = 0x1p-100
 
 // quantiseGo is the reference of the quantise kernels.
-func quantiseGo(a *Acts, first, t, at int, x []float32) {
-	q := a.q[first*a.nb*BlockCols:]
+func quantiseGo(a *Acts, form Form, first, t, at int, x []float32) {
+	to := &a.quants[form]
+	q := to.q[first*a.nb*BlockCols:]
 	meta := first * a.nb
+	per := form.blocksPerScale()
+	var inv, scale float32
 	for b := range a.nb {
-		blk := x[b*BlockCols:][:BlockCols]
-		var amax float32
-		for _, v := range blk {
-			amax = max(amax, float32(math.Abs(float64(v))))
-		}
-		var inv float32
-		if amax >= tiny {
-			inv = 127 / amax
+		if b%per == 0 {
+			inv, scale = scaleOf(form, x[b*BlockCols:min(b+per, a.nb)*BlockCols])
 		}
 		var sum [2]int32
 		qb := q[b*BlockCols*t:][:BlockCols*t]
-		for i, v := range blk {
+		for i, v := range x[b*BlockCols:][:BlockCols] {
 			n := roundEven(v * inv)
 			sum[i/16] += n
 			qb[(i/4*t+at)*4+i%4] = int8(n)
 		}
-		scale := amax / 127
-		a.sx[meta+b*t+at] = scale
-		a.xs[meta+b*t+at] = scale * float32(sum[0]+sum[1])
-		a.init[meta+b*t+at] = -128 * (sum[0] + sum[1])
-		a.init2[2*meta+2*b*t+at] = -128 * sum[0]
-		a.init2[2*meta+(2*b+1)*t+at] = -128 * sum[1]
+		s, xs := scale, scale*float32(sum[0]+sum[1])
+		switch form {
+		case Blocks:
+			s = throughHalf(s)
+			xs = s * float32(sum[0]+sum[1])
+		case Sums:
+			s, xs = throughHalf(s), throughHalf(xs)
+		}
+		to.sx[meta+b*t+at] = s
+		to.xs[meta+b*t+at] = xs
+		to.init[meta+b*t+at] = -128 * (sum[0] + sum[1])
+		to.init2[2*meta+2*b*t+at] = -128 * sum[0]
+		to.init2[2*meta+(2*b+1)*t+at] = -128 * sum[1]
 	}
 }
+
+// scaleOf returns the factor that makes integers of x, and about its inverse.
+func scaleOf(form Form, x []float32) (inv, scale float32) {
+	var amax float32
+	for _, v := range x {
+		amax = max(amax, float32(math.Abs(float64(v))))
+	}
+	if amax >= tiny {
+		inv = 127 / amax
+	}
+	scale = amax / 127
+	if form == Wide && amax >= tiny {
+		scale = 1 / inv
+	}
+	return inv, scale
+}
+
+// throughHalf rounds f to a half float.
+func throughHalf(f float32) float32 { return halfToFloat(floatToHalf(f)) }
 
 // roundEven rounds to the nearest integer, ties to even, for |v| < 2^22.
 func roundEven(v float32) int32 {

@@ -28,5 +28,6 @@
 //
 // Activations are cut into tiles of [TileTokens] tokens; a tile of t tokens is
 // [blocks][8 groups][t][4] int8, so that the kernel takes four columns of one
-// token as a broadcast operand.
+// token as a broadcast operand. Which columns share a scale, and how it is
+// rounded, depends on the weights as in llama.cpp: see [Form].
 package compute

@@ -23,7 +23,7 @@ func Example() {
 
 	x := compute.NewActs(1, cols)
 	x.Reset(1, cols)
-	x.SetRow(0, []float32{10, 20, 30}, false, true)
+	x.SetRow(0, []float32{10, 20, 30}, 1<<compute.Floats)
 
 	y := make([]float32, w.Panels()*compute.PanelRows)
 	w.Mul(y, len(y), x, 0, w.Panels())

@@ -8,11 +8,11 @@ func (m *Matrix) tileArgs(a *gemmArgs, x *Acts, first int) {
 		a.xf = &x.f[first*x.cols]
 		return
 	}
-	meta := first * x.nb
-	a.x = &x.q[meta*BlockCols]
-	a.sx, a.xs, a.init = &x.sx[meta], &x.xs[meta], &x.init[meta]
+	meta, q := first*x.nb, &x.quants[m.Form]
+	a.x = &q.q[meta*BlockCols]
+	a.sx, a.xs, a.init = &q.sx[meta], &q.xs[meta], &q.init[meta]
 	if m.Kind == Int8Half {
-		a.init = &x.init2[2*meta]
+		a.init = &q.init2[2*meta]
 	}
 }
 

@@ -143,18 +143,19 @@ type quantArgs struct {
 	init, init2 *int32
 	n           int // blocks
 	t           int // tokens of the tile
+	form        int
 }
 
-func quantise(a *Acts, first, t, at int, x []float32) {
+func quantise(a *Acts, form Form, first, t, at int, x []float32) {
 	if use == tierGo {
-		quantiseGo(a, first, t, at, x)
+		quantiseGo(a, form, first, t, at, x)
 		return
 	}
-	meta := first*a.nb + at
+	to, meta := &a.quants[form], first*a.nb+at
 	args := quantArgs{
-		x: &x[0], q: &a.q[first*a.nb*BlockCols+at*4],
-		sx: &a.sx[meta], xs: &a.xs[meta], init: &a.init[meta], init2: &a.init2[2*first*a.nb+at],
-		n: a.nb, t: t,
+		x: &x[0], q: &to.q[first*a.nb*BlockCols+at*4],
+		sx: &to.sx[meta], xs: &to.xs[meta], init: &to.init[meta], init2: &to.init2[2*first*a.nb+at],
+		n: a.nb, t: t, form: int(form),
 	}
 	quantiseAVX2((*byte)(unsafe.Pointer(&args)))
 }

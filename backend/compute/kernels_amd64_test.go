@@ -43,13 +43,13 @@ func TestArgumentOffsets(t *testing.T) {
 		unsafe.Offsetof(m.p), unsafe.Offsetof(m.v), unsafe.Offsetof(m.pages), unsafe.Offsetof(m.np),
 		unsafe.Offsetof(m.stride), unsafe.Offsetof(m.dim), unsafe.Offsetof(m.o), unsafe.Offsetof(m.pairs),
 		unsafe.Offsetof(q.x), unsafe.Offsetof(q.q), unsafe.Offsetof(q.sx), unsafe.Offsetof(q.xs),
-		unsafe.Offsetof(q.init), unsafe.Offsetof(q.init2), unsafe.Offsetof(q.n), unsafe.Offsetof(q.t),
+		unsafe.Offsetof(q.init), unsafe.Offsetof(q.init2), unsafe.Offsetof(q.n), unsafe.Offsetof(q.t), unsafe.Offsetof(q.form),
 	}
 	want := []uintptr{
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
 		0, 8, 16, 24, 32, 40, 48, 56,
 		0, 8, 16, 24, 32, 40, 48, 56,
-		0, 8, 16, 24, 32, 40, 48, 56,
+		0, 8, 16, 24, 32, 40, 48, 56, 64,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("offsets are %v, the generator has %v", got, want)
@@ -70,7 +70,7 @@ func TestVectorKernels(t *testing.T) {
 	tiers(t, func(t *testing.T) {
 		for _, n := range []int{1, 15, 16, 17, 48, 64, 80, 256, 576} {
 			x, w, u := randFloats(r, n, 3), randFloats(r, n, 1), randFloats(r, n, 9)
-			x[0], u[n/2] = 0, 60
+			x[0], u[n/2], u[n-1] = 0, 60, -1e6
 			got, want := make([]float32, n), make([]float32, n)
 			Norm(got, x, w, 1e-5)
 			withGo(func() { Norm(want, x, w, 1e-5) })
@@ -108,7 +108,7 @@ func TestQuantiseKernel(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	tiers(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 7, 8, 9, 19} {
-			for _, cols := range []int{32, 96, 576} {
+			for _, cols := range []int{32, 96, 576, 1024} {
 				got, want := NewActs(n, cols), NewActs(n, cols)
 				got.Reset(n, cols)
 				want.Reset(n, cols)
@@ -120,18 +120,21 @@ func TestQuantiseKernel(t *testing.T) {
 					if i == 1 {
 						x[13] = 1e30
 					}
-					got.SetRow(i, x, true, true)
-					withGo(func() { want.SetRow(i, x, true, true) })
+					got.SetRow(i, x, 1<<forms-1)
+					withGo(func() { want.SetRow(i, x, 1<<forms-1) })
 				}
-				what := fmt.Sprint("quantise ", n, cols)
-				if !slices.Equal(got.q, want.q) {
-					t.Errorf("%s: integers differ", what)
+				for form := range Floats {
+					what := fmt.Sprint("quantise ", n, cols, form)
+					got, want := &got.quants[form], &want.quants[form]
+					if !slices.Equal(got.q, want.q) {
+						t.Errorf("%s: integers differ", what)
+					}
+					if !slices.Equal(got.init, want.init) || !slices.Equal(got.init2, want.init2) {
+						t.Errorf("%s: sums differ", what)
+					}
+					sameBits(t, what, got.sx, want.sx)
+					sameBits(t, what, got.xs, want.xs)
 				}
-				if !slices.Equal(got.init, want.init) || !slices.Equal(got.init2, want.init2) {
-					t.Errorf("%s: sums differ", what)
-				}
-				sameBits(t, what, got.sx, want.sx)
-				sameBits(t, what, got.xs, want.xs)
 			}
 		}
 	})

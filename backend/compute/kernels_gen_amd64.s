@@ -159,6 +159,11 @@ silu:
 gelu:
 geluloop:
 	VMOVUPS     (CX), Z0
+	VMOVAPS     Z0, Z2
+	VMAXPS.BCST geluLow<>+0(SB), Z0, Z0
+	VMINPS.BCST geluHigh<>+0(SB), Z0, Z0
+	VCVTPS2PH   $0x00, Z0, Y0
+	VCVTPH2PS   Y0, Z0
 	VMULPS      Z0, Z0, Z1
 	VMULPS.BCST geluA<>+0(SB), Z1, Z1
 	VADDPS.BCST one<>+0(SB), Z1, Z1
@@ -167,32 +172,36 @@ geluloop:
 	VXORPS.BCST sign<>+0(SB), Z1, Z1
 	VCMPPS.BCST $0x0d, expLow<>+0(SB), Z1, K1
 	VMINPS.BCST expHigh<>+0(SB), Z1, Z1
-	VMULPS.BCST expLog2e<>+0(SB), Z1, Z2
-	VADDPS.BCST expMagic<>+0(SB), Z2, Z2
-	VPSLLD      $0x17, Z2, Z3
-	VPADDD.BCST expBias<>+0(SB), Z3, Z3
-	VSUBPS.BCST expMagic<>+0(SB), Z2, Z2
-	VMULPS.BCST expC1<>+0(SB), Z2, Z4
-	VSUBPS      Z4, Z1, Z1
-	VMULPS.BCST expC2<>+0(SB), Z2, Z4
-	VSUBPS      Z4, Z1, Z1
-	VMULPS.BCST expP0<>+0(SB), Z1, Z2
-	VADDPS.BCST expP1<>+0(SB), Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VADDPS.BCST expP2<>+0(SB), Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VADDPS.BCST expP3<>+0(SB), Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VADDPS.BCST expP4<>+0(SB), Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VADDPS.BCST expP5<>+0(SB), Z2, Z2
-	VMULPS      Z1, Z1, Z4
-	VMULPS      Z4, Z2, Z2
-	VADDPS      Z1, Z2, Z2
-	VADDPS.BCST one<>+0(SB), Z2, Z2
-	VMULPS.Z    Z3, Z2, K1, Z1
+	VMULPS.BCST expLog2e<>+0(SB), Z1, Z3
+	VADDPS.BCST expMagic<>+0(SB), Z3, Z3
+	VPSLLD      $0x17, Z3, Z4
+	VPADDD.BCST expBias<>+0(SB), Z4, Z4
+	VSUBPS.BCST expMagic<>+0(SB), Z3, Z3
+	VMULPS.BCST expC1<>+0(SB), Z3, Z5
+	VSUBPS      Z5, Z1, Z1
+	VMULPS.BCST expC2<>+0(SB), Z3, Z5
+	VSUBPS      Z5, Z1, Z1
+	VMULPS.BCST expP0<>+0(SB), Z1, Z3
+	VADDPS.BCST expP1<>+0(SB), Z3, Z3
+	VMULPS      Z1, Z3, Z3
+	VADDPS.BCST expP2<>+0(SB), Z3, Z3
+	VMULPS      Z1, Z3, Z3
+	VADDPS.BCST expP3<>+0(SB), Z3, Z3
+	VMULPS      Z1, Z3, Z3
+	VADDPS.BCST expP4<>+0(SB), Z3, Z3
+	VMULPS      Z1, Z3, Z3
+	VADDPS.BCST expP5<>+0(SB), Z3, Z3
+	VMULPS      Z1, Z1, Z5
+	VMULPS      Z5, Z3, Z3
+	VADDPS      Z1, Z3, Z3
+	VADDPS.BCST one<>+0(SB), Z3, Z3
+	VMULPS.Z    Z4, Z3, K1, Z1
 	VADDPS.BCST one<>+0(SB), Z1, Z1
 	VDIVPS      Z1, Z0, Z0
+	VCVTPS2PH   $0x00, Z0, Y0
+	VCVTPH2PS   Y0, Z0
+	VCMPPS.BCST $0x0d, geluHigh<>+0(SB), Z2, K1
+	VMOVAPS     Z2, K1, Z0
 	VMOVUPS     (DX), Z1
 	VMULPS      Z1, Z0, Z0
 	VMOVUPS     Z0, (AX)
@@ -242,6 +251,12 @@ GLOBL expP4<>(SB), RODATA|NOPTR, $4
 
 DATA expP5<>+0(SB)/4, $0x3f000000
 GLOBL expP5<>(SB), RODATA|NOPTR, $4
+
+DATA geluLow<>+0(SB)/4, $0xc1200000
+GLOBL geluLow<>(SB), RODATA|NOPTR, $4
+
+DATA geluHigh<>+0(SB)/4, $0x41200000
+GLOBL geluHigh<>(SB), RODATA|NOPTR, $4
 
 DATA geluA<>+0(SB)/4, $0x3d372713
 GLOBL geluA<>(SB), RODATA|NOPTR, $4
@@ -3129,7 +3144,7 @@ DATA ones32<>+28(SB)/4, $0x00000001
 GLOBL ones32<>(SB), RODATA|NOPTR, $32
 
 // func gateAVX2(dst *float32, gate *float32, up *float32, n int, gelu int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, F16C
 TEXT ·gateAVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ gate+8(FP), CX
@@ -3237,96 +3252,117 @@ gelu:
 geluloop:
 	VMOVUPS      (CX), Y0
 	VMOVUPS      32(CX), Y1
+	VMOVAPS      Y0, Y4
+	VMOVAPS      Y1, Y5
+	VBROADCASTSS geluLow<>+0(SB), Y2
+	VMAXPS       Y2, Y0, Y0
+	VMAXPS       Y2, Y1, Y1
+	VBROADCASTSS geluHigh<>+0(SB), Y2
+	VMINPS       Y2, Y0, Y0
+	VMINPS       Y2, Y1, Y1
+	VCVTPS2PH    $0x00, Y0, X0
+	VCVTPH2PS    X0, Y0
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPH2PS    X1, Y1
 	VMULPS       Y0, Y0, Y2
 	VMULPS       Y1, Y1, Y3
-	VBROADCASTSS geluA<>+0(SB), Y4
-	VMULPS       Y4, Y2, Y2
-	VMULPS       Y4, Y3, Y3
-	VBROADCASTSS one<>+0(SB), Y4
-	VADDPS       Y4, Y2, Y2
-	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS geluA<>+0(SB), Y6
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	VBROADCASTSS one<>+0(SB), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y1, Y3, Y3
-	VBROADCASTSS geluB<>+0(SB), Y4
-	VMULPS       Y4, Y2, Y2
-	VMULPS       Y4, Y3, Y3
-	VBROADCASTSS sign<>+0(SB), Y4
-	VXORPS       Y4, Y2, Y2
-	VXORPS       Y4, Y3, Y3
-	VBROADCASTSS expLow<>+0(SB), Y5
-	VCMPPS       $0x0d, Y5, Y2, Y4
-	VCMPPS       $0x0d, Y5, Y3, Y5
-	VBROADCASTSS expHigh<>+0(SB), Y6
-	VMINPS       Y6, Y2, Y2
-	VMINPS       Y6, Y3, Y3
-	VBROADCASTSS expLog2e<>+0(SB), Y7
-	VMULPS       Y7, Y2, Y6
-	VMULPS       Y7, Y3, Y7
-	VBROADCASTSS expMagic<>+0(SB), Y8
-	VADDPS       Y8, Y6, Y6
-	VADDPS       Y8, Y7, Y7
-	VPSLLD       $0x17, Y6, Y8
-	VPSLLD       $0x17, Y7, Y9
-	VBROADCASTSS expBias<>+0(SB), Y10
-	VPADDD       Y10, Y8, Y8
-	VPADDD       Y10, Y9, Y9
+	VBROADCASTSS geluB<>+0(SB), Y6
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	VBROADCASTSS sign<>+0(SB), Y6
+	VXORPS       Y6, Y2, Y2
+	VXORPS       Y6, Y3, Y3
+	VBROADCASTSS expLow<>+0(SB), Y7
+	VCMPPS       $0x0d, Y7, Y2, Y6
+	VCMPPS       $0x0d, Y7, Y3, Y7
+	VBROADCASTSS expHigh<>+0(SB), Y8
+	VMINPS       Y8, Y2, Y2
+	VMINPS       Y8, Y3, Y3
+	VBROADCASTSS expLog2e<>+0(SB), Y9
+	VMULPS       Y9, Y2, Y8
+	VMULPS       Y9, Y3, Y9
 	VBROADCASTSS expMagic<>+0(SB), Y10
-	VSUBPS       Y10, Y6, Y6
-	VSUBPS       Y10, Y7, Y7
-	VBROADCASTSS expC1<>+0(SB), Y11
-	VMULPS       Y11, Y6, Y10
-	VMULPS       Y11, Y7, Y11
-	VSUBPS       Y10, Y2, Y2
-	VSUBPS       Y11, Y3, Y3
-	VBROADCASTSS expC2<>+0(SB), Y11
-	VMULPS       Y11, Y6, Y10
-	VMULPS       Y11, Y7, Y11
-	VSUBPS       Y10, Y2, Y2
-	VSUBPS       Y11, Y3, Y3
-	VBROADCASTSS expP0<>+0(SB), Y7
-	VMULPS       Y7, Y2, Y6
-	VMULPS       Y7, Y3, Y7
-	VBROADCASTSS expP1<>+0(SB), Y10
-	VADDPS       Y10, Y6, Y6
-	VADDPS       Y10, Y7, Y7
-	VMULPS       Y2, Y6, Y6
-	VMULPS       Y3, Y7, Y7
-	VBROADCASTSS expP2<>+0(SB), Y10
-	VADDPS       Y10, Y6, Y6
-	VADDPS       Y10, Y7, Y7
-	VMULPS       Y2, Y6, Y6
-	VMULPS       Y3, Y7, Y7
-	VBROADCASTSS expP3<>+0(SB), Y10
-	VADDPS       Y10, Y6, Y6
-	VADDPS       Y10, Y7, Y7
-	VMULPS       Y2, Y6, Y6
-	VMULPS       Y3, Y7, Y7
-	VBROADCASTSS expP4<>+0(SB), Y10
-	VADDPS       Y10, Y6, Y6
-	VADDPS       Y10, Y7, Y7
-	VMULPS       Y2, Y6, Y6
-	VMULPS       Y3, Y7, Y7
-	VBROADCASTSS expP5<>+0(SB), Y10
-	VADDPS       Y10, Y6, Y6
-	VADDPS       Y10, Y7, Y7
-	VMULPS       Y2, Y2, Y10
-	VMULPS       Y3, Y3, Y11
-	VMULPS       Y10, Y6, Y6
-	VMULPS       Y11, Y7, Y7
-	VADDPS       Y2, Y6, Y6
-	VADDPS       Y3, Y7, Y7
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	VPSLLD       $0x17, Y8, Y10
+	VPSLLD       $0x17, Y9, Y11
+	VBROADCASTSS expBias<>+0(SB), Y12
+	VPADDD       Y12, Y10, Y10
+	VPADDD       Y12, Y11, Y11
+	VBROADCASTSS expMagic<>+0(SB), Y12
+	VSUBPS       Y12, Y8, Y8
+	VSUBPS       Y12, Y9, Y9
+	VBROADCASTSS expC1<>+0(SB), Y13
+	VMULPS       Y13, Y8, Y12
+	VMULPS       Y13, Y9, Y13
+	VSUBPS       Y12, Y2, Y2
+	VSUBPS       Y13, Y3, Y3
+	VBROADCASTSS expC2<>+0(SB), Y13
+	VMULPS       Y13, Y8, Y12
+	VMULPS       Y13, Y9, Y13
+	VSUBPS       Y12, Y2, Y2
+	VSUBPS       Y13, Y3, Y3
+	VBROADCASTSS expP0<>+0(SB), Y9
+	VMULPS       Y9, Y2, Y8
+	VMULPS       Y9, Y3, Y9
+	VBROADCASTSS expP1<>+0(SB), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VBROADCASTSS expP2<>+0(SB), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VBROADCASTSS expP3<>+0(SB), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VBROADCASTSS expP4<>+0(SB), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VBROADCASTSS expP5<>+0(SB), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VMULPS       Y2, Y2, Y12
+	VMULPS       Y3, Y3, Y13
+	VMULPS       Y12, Y8, Y8
+	VMULPS       Y13, Y9, Y9
+	VADDPS       Y2, Y8, Y8
+	VADDPS       Y3, Y9, Y9
 	VBROADCASTSS one<>+0(SB), Y2
-	VADDPS       Y2, Y6, Y6
-	VADDPS       Y2, Y7, Y7
-	VMULPS       Y8, Y6, Y6
-	VMULPS       Y9, Y7, Y7
-	VANDPS       Y4, Y6, Y2
-	VANDPS       Y5, Y7, Y3
-	VBROADCASTSS one<>+0(SB), Y4
-	VADDPS       Y4, Y2, Y2
-	VADDPS       Y4, Y3, Y3
+	VADDPS       Y2, Y8, Y8
+	VADDPS       Y2, Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VANDPS       Y6, Y8, Y2
+	VANDPS       Y7, Y9, Y3
+	VBROADCASTSS one<>+0(SB), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
 	VDIVPS       Y2, Y0, Y0
 	VDIVPS       Y3, Y1, Y1
+	VCVTPS2PH    $0x00, Y0, X0
+	VCVTPH2PS    X0, Y0
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPH2PS    X1, Y1
+	VBROADCASTSS geluHigh<>+0(SB), Y2
+	VCMPPS       $0x0d, Y2, Y4, Y3
+	VBLENDVPS    Y3, Y4, Y0, Y0
+	VCMPPS       $0x0d, Y2, Y5, Y3
+	VBLENDVPS    Y3, Y5, Y1, Y1
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
 	VMULPS       Y2, Y0, Y0
@@ -3457,108 +3493,159 @@ loop:
 	RET
 
 // func quantiseAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, CMOV, F16C
 TEXT ·quantiseAVX2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 16(AX), BX
-	MOVQ 24(AX), SI
-	MOVQ 32(AX), DI
-	MOVQ 40(AX), R8
-	MOVQ 48(AX), R9
-	MOVQ 56(AX), AX
-	SHLQ $0x02, AX
-	LEAQ (AX)(AX*2), R10
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         24(AX), SI
+	MOVQ         32(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         56(AX), R10
+	SHLQ         $0x02, R10
+	LEAQ         (R10)(R10*2), R11
+	MOVQ         64(AX), AX
+	VBROADCASTSS abs<>+0(SB), Y0
+
+group:
+	MOVQ    $0x00000001, R12
+	CMPQ    AX, $0x02
+	JNE     counted
+	MOVQ    $0x00000008, R12
+	CMPQ    R9, R12
+	CMOVQLT R9, R12
+
+counted:
+	SUBQ   R12, R9
+	VXORPS Y1, Y1, Y1
+	MOVQ   CX, R13
+	MOVQ   R12, R14
+
+top:
+	VANDPS       (R13), Y0, Y2
+	VMAXPS       Y2, Y1, Y1
+	VANDPS       32(R13), Y0, Y2
+	VMAXPS       Y2, Y1, Y1
+	VANDPS       64(R13), Y0, Y2
+	VMAXPS       Y2, Y1, Y1
+	VANDPS       96(R13), Y0, Y2
+	VMAXPS       Y2, Y1, Y1
+	ADDQ         $0x80, R13
+	DECQ         R14
+	JNZ          top
+	VEXTRACTF128 $0x01, Y1, X2
+	VMAXPS       X1, X2, X2
+	VMOVHLPS     X2, X2, X1
+	VMAXPS       X1, X2, X2
+	VMOVSHDUP    X2, X1
+	VMAXPS       X1, X2, X2
+	VMOVSS       c127<>+0(SB), X1
+	VDIVSS       X2, X1, X3
+	VMOVSS       tiny<>+0(SB), X4
+	VCMPSS       $0x0d, X4, X2, X4
+	VANDPS       X4, X3, X3
+	VMOVSS       halfMax<>+0(SB), X5
+	VMOVSS       halfMin<>+0(SB), X6
+	CMPQ         AX, $0x02
+	JEQ          wide
+	VDIVSS       X1, X2, X1
+	VMINSS       X5, X1, X2
+	VCVTPS2PH    $0x00, X2, X2
+	VCVTPH2PS    X2, X2
+	JMP          scaled
+
+wide:
+	VMOVSS  one<>+0(SB), X1
+	VDIVSS  X3, X1, X1
+	VANDPS  X4, X1, X1
+	VMOVAPS X1, X2
+
+scaled:
+	VBROADCASTSS X3, Y3
 
 block:
-	VBROADCASTSS abs<>+0(SB), Y1
-	VMOVUPS      (CX), Y2
-	VANDPS       Y1, Y2, Y0
-	VMOVUPS      32(CX), Y3
-	VANDPS       Y1, Y3, Y4
-	VMAXPS       Y4, Y0, Y0
-	VMOVUPS      64(CX), Y4
-	VANDPS       Y1, Y4, Y5
-	VMAXPS       Y5, Y0, Y0
-	VMOVUPS      96(CX), Y5
-	VANDPS       Y1, Y5, Y1
-	VMAXPS       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VMAXPS       X0, X1, X1
-	VMOVHLPS     X1, X1, X0
-	VMAXPS       X0, X1, X1
-	VMOVSHDUP    X1, X0
-	VMAXPS       X0, X1, X1
-	VMOVSS       c127<>+0(SB), X0
-	VDIVSS       X1, X0, X6
-	VMOVSS       tiny<>+0(SB), X7
-	VCMPSS       $0x0d, X7, X1, X7
-	VANDPS       X7, X6, X6
-	VDIVSS       X0, X1, X0
-	VMOVSS       X0, (BX)
-	VBROADCASTSS X6, Y1
-	VMULPS       Y1, Y2, Y2
-	VCVTPS2DQ    Y2, Y2
-	VMULPS       Y1, Y3, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       Y1, Y4, Y4
+	VMOVSS       X2, (BX)
+	VMOVUPS      (CX), Y4
+	VMOVUPS      32(CX), Y7
+	VMOVUPS      64(CX), Y8
+	VMOVUPS      96(CX), Y9
+	VMULPS       Y3, Y4, Y4
 	VCVTPS2DQ    Y4, Y4
-	VMULPS       Y1, Y5, Y5
-	VCVTPS2DQ    Y5, Y5
-	VPADDD       Y2, Y3, Y1
-	VEXTRACTI128 $0x01, Y1, X6
-	VPADDD       X1, X6, X6
-	VPSHUFD      $0x4e, X6, X1
-	VPADDD       X1, X6, X6
-	VPSHUFD      $0xb1, X6, X1
-	VPADDD       X1, X6, X6
-	VPADDD       Y4, Y5, Y1
-	VEXTRACTI128 $0x01, Y1, X7
-	VPADDD       X1, X7, X7
-	VPSHUFD      $0x4e, X7, X1
-	VPADDD       X1, X7, X7
-	VPSHUFD      $0xb1, X7, X1
-	VPADDD       X1, X7, X7
-	VPADDD       X6, X7, X1
-	VCVTDQ2PS    X1, X8
-	VMULSS       X8, X0, X8
-	VMOVSS       X8, (SI)
-	VPSLLD       $0x07, X1, X1
-	VPXOR        X0, X0, X0
-	VPSUBD       X1, X0, X0
-	VMOVD        X0, (DI)
-	VPSLLD       $0x07, X6, X6
-	VPXOR        X0, X0, X0
-	VPSUBD       X6, X0, X0
-	VMOVD        X0, (R8)
-	VPSLLD       $0x07, X7, X7
-	VPXOR        X0, X0, X0
-	VPSUBD       X7, X0, X0
-	VMOVD        X0, (R8)(AX*1)
-	VPACKSSDW    Y3, Y2, Y0
-	VPACKSSDW    Y5, Y4, Y1
-	VPACKSSWB    Y1, Y0, Y0
-	VMOVDQU      quantOrder<>+0(SB), Y1
-	VPERMD       Y0, Y1, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPEXTRD      $0x00, X0, (DX)
-	VPEXTRD      $0x01, X0, (DX)(AX*1)
-	VPEXTRD      $0x02, X0, (DX)(AX*2)
-	VPEXTRD      $0x03, X0, (DX)(R10*1)
-	LEAQ         (DX)(AX*4), DX
-	VPEXTRD      $0x00, X1, (DX)
-	VPEXTRD      $0x01, X1, (DX)(AX*1)
-	VPEXTRD      $0x02, X1, (DX)(AX*2)
-	VPEXTRD      $0x03, X1, (DX)(R10*1)
-	LEAQ         (DX)(AX*4), DX
+	VMULPS       Y3, Y7, Y7
+	VCVTPS2DQ    Y7, Y7
+	VMULPS       Y3, Y8, Y8
+	VCVTPS2DQ    Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VCVTPS2DQ    Y9, Y9
+	VPADDD       Y4, Y7, Y10
+	VEXTRACTI128 $0x01, Y10, X11
+	VPADDD       X10, X11, X11
+	VPSHUFD      $0x4e, X11, X10
+	VPADDD       X10, X11, X11
+	VPSHUFD      $0xb1, X11, X10
+	VPADDD       X10, X11, X11
+	VPADDD       Y8, Y9, Y10
+	VEXTRACTI128 $0x01, Y10, X12
+	VPADDD       X10, X12, X12
+	VPSHUFD      $0x4e, X12, X10
+	VPADDD       X10, X12, X12
+	VPSHUFD      $0xb1, X12, X10
+	VPADDD       X10, X12, X12
+	VPADDD       X11, X12, X10
+	VCVTDQ2PS    X10, X13
+	CMPQ         AX, $0x01
+	JEQ          halfSum
+	VMULSS       X13, X2, X13
+	JMP          summed
+
+halfSum:
+	VMULSS    X13, X1, X13
+	VMINSS    X5, X13, X13
+	VMAXSS    X6, X13, X13
+	VCVTPS2PH $0x00, X13, X13
+	VCVTPH2PS X13, X13
+
+summed:
+	VMOVSS       X13, (SI)
+	VPSLLD       $0x07, X10, X10
+	VPXOR        X13, X13, X13
+	VPSUBD       X10, X13, X13
+	VMOVD        X13, (DI)
+	VPSLLD       $0x07, X11, X11
+	VPXOR        X10, X10, X10
+	VPSUBD       X11, X10, X10
+	VMOVD        X10, (R8)
+	VPSLLD       $0x07, X12, X12
+	VPXOR        X10, X10, X10
+	VPSUBD       X12, X10, X10
+	VMOVD        X10, (R8)(R10*1)
+	VPACKSSDW    Y7, Y4, Y4
+	VPACKSSDW    Y9, Y8, Y7
+	VPACKSSWB    Y7, Y4, Y4
+	VMOVDQU      quantOrder<>+0(SB), Y7
+	VPERMD       Y4, Y7, Y4
+	VEXTRACTI128 $0x01, Y4, X7
+	VPEXTRD      $0x00, X4, (DX)
+	VPEXTRD      $0x01, X4, (DX)(R10*1)
+	VPEXTRD      $0x02, X4, (DX)(R10*2)
+	VPEXTRD      $0x03, X4, (DX)(R11*1)
+	LEAQ         (DX)(R10*4), DX
+	VPEXTRD      $0x00, X7, (DX)
+	VPEXTRD      $0x01, X7, (DX)(R10*1)
+	VPEXTRD      $0x02, X7, (DX)(R10*2)
+	VPEXTRD      $0x03, X7, (DX)(R11*1)
+	LEAQ         (DX)(R10*4), DX
 	ADDQ         $0x80, CX
-	ADDQ         AX, BX
-	ADDQ         AX, SI
-	ADDQ         AX, DI
-	LEAQ         (R8)(AX*2), R8
-	DECQ         R9
+	ADDQ         R10, BX
+	ADDQ         R10, SI
+	ADDQ         R10, DI
+	LEAQ         (R8)(R10*2), R8
+	DECQ         R12
 	JNZ          block
+	TESTQ        R9, R9
+	JNZ          group
 	VZEROUPPER
 	RET
 
@@ -3570,6 +3657,12 @@ GLOBL c127<>(SB), RODATA|NOPTR, $4
 
 DATA tiny<>+0(SB)/4, $0x0d800000
 GLOBL tiny<>(SB), RODATA|NOPTR, $4
+
+DATA halfMax<>+0(SB)/4, $0x477fe000
+GLOBL halfMax<>(SB), RODATA|NOPTR, $4
+
+DATA halfMin<>+0(SB)/4, $0xc77fe000
+GLOBL halfMin<>(SB), RODATA|NOPTR, $4
 
 DATA quantOrder<>+0(SB)/4, $0x00000000
 DATA quantOrder<>+4(SB)/4, $0x00000004

@@ -5,8 +5,10 @@ package compute
 // Tier names the kernels in use: "avx512", "avx2" or "go".
 func Tier() string { return "go" }
 
-func gemm(kind Kind, a *gemmArgs, t int)               { gemmGo(kind, a, t) }
-func quantise(a *Acts, first, t, at int, x []float32)  { quantiseGo(a, first, t, at, x) }
+func gemm(kind Kind, a *gemmArgs, t int) { gemmGo(kind, a, t) }
+func quantise(a *Acts, form Form, first, t, at int, x []float32) {
+	quantiseGo(a, form, first, t, at, x)
+}
 func scores(a *scoreArgs, t int)                       { scoresGo(a, t) }
 func mix(a *mixArgs, t int)                            { mixGo(a, t) }
 func softmax(s []float32, _ []uint16) (m, sum float32) { return softmaxGo(s) }

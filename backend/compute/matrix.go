@@ -44,6 +44,17 @@ func (k Kind) String() string {
 // quantised tells whether products with the kind take quantised activations.
 func (k Kind) quantised() bool { return k >= Int8 }
 
+// form returns the form of activations that the kind takes unless told otherwise.
+func (k Kind) form() Form {
+	switch {
+	case !k.quantised():
+		return Floats
+	case k.hasMin():
+		return Sums
+	}
+	return Blocks
+}
+
 // blockBytes returns the bytes of the integers of one block of one panel.
 func (k Kind) blockBytes() int {
 	switch k {
@@ -90,6 +101,7 @@ type Block struct {
 type Matrix struct {
 	Rows, Cols int
 	Kind       Kind
+	Form       Form // that the products take activations in; a quantised Kind may have Wide instead
 
 	panels int
 	nb     int       // blocks per row
@@ -125,6 +137,7 @@ func NewMatrix(kind Kind, rows, cols int, buf []byte) *Matrix {
 		Rows: rows, Cols: cols, Kind: kind,
 		panels: (rows + PanelRows - 1) / PanelRows,
 		nb:     (cols + BlockCols - 1) / BlockCols,
+		Form:   kind.form(),
 	}
 	words := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf)/2)
 	switch kind {

@@ -20,6 +20,9 @@ func randMatrix(r *rand.Rand, kind Kind, rows, cols int) *Matrix {
 		panic(err)
 	}
 	m := NewMatrix(kind, rows, cols, mem.Bytes()[:MatrixBytes(kind, rows, cols)])
+	if kind.quantised() && r.IntN(2) == 0 {
+		m.Form = Wide
+	}
 	for i := range rows {
 		if !kind.quantised() {
 			m.SetFloats(i, randFloats(r, cols, 1))
@@ -48,7 +51,7 @@ func randActs(r *rand.Rand, n, cols int) *Acts {
 	a := NewActs(n, cols)
 	a.Reset(n, cols)
 	for i := range n {
-		a.SetRow(i, randFloats(r, cols, 2), true, true)
+		a.SetRow(i, randFloats(r, cols, 2), 1<<forms-1)
 	}
 	return a
 }

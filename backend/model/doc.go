@@ -17,7 +17,7 @@
 //
 //   - a matrix product adds its terms in blocks of 32 columns, in ascending
 //     order, for each output element alone, whatever the tile it is part of;
-//   - activations are quantised per token and block of 32 columns;
+//   - activations are quantised per token and block of 32 or 256 columns;
 //   - attention computes one partial softmax per span of [compute.Span]
 //     positions, each from scratch, and merges them in ascending order.
 //

@@ -232,13 +232,9 @@ func (w *workspace) plan() *plan {
 // expect prepares the activations of n tokens for the matrices.
 func (w *workspace) expect(cols, n int, by ...*compute.Matrix) {
 	w.acts.Reset(n, cols)
-	w.reads = [2]bool{}
+	w.reads = 0
 	for _, m := range by {
-		if m.Kind >= compute.Int8 {
-			w.reads[0] = true
-		} else {
-			w.reads[1] = true
-		}
+		w.reads.Add(m.Form)
 	}
 }
 
@@ -315,7 +311,7 @@ func (w *workspace) settle(s *scratch, i int) []float32 {
 func (w *workspace) store(i int, row []float32, cols int) {
 	n := wholeBlocks(cols)
 	clear(row[cols:n])
-	w.acts.SetRow(i, row[:n], w.reads[0], w.reads[1])
+	w.acts.SetRow(i, row[:n], w.reads)
 }
 
 func (w *workspace) doNorm(worker, i int) {

@@ -64,52 +64,63 @@ func openGolden(t *testing.T, name, model string, o Options) (*goldenFile, *Mode
 }
 
 func TestGoldenSmolLM2(t *testing.T) {
-	testGolden(t, "smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+	testGolden(t, "smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", agreement{0.027, 0.2, 1})
 }
 
 func TestGoldenGemma3(t *testing.T) {
-	testGolden(t, "gemma3", "gemma-3-270m-q4_k_m.gguf")
+	testGolden(t, "gemma3", "gemma-3-270m-q4_k_m.gguf", agreement{0.1, 0.1, 5})
 }
 
 func TestGoldenQwen25(t *testing.T) {
-	testGolden(t, "qwen25", "qwen2.5-0.5b-q4.gguf")
+	testGolden(t, "qwen25", "qwen2.5-0.5b-q4.gguf", agreement{0.045, 0.1, 7})
+}
+
+// agreement is what a comparison with llama.cpp must reach.
+type agreement struct {
+	bound float64 // largest relative RMS of the logits after the prompt
+	gap   float64 // between llama.cpp's two best logits below which they may change places
+	equal int     // greedy continuations that are the same, of 10
 }
 
 // testGolden compares with llama.cpp twice. With the weights expanded to float32
 // on both sides what is left is our attention in bfloat16 (with half floats
 // instead, the logits of all three models were within 6e-4): it costs 0.3% on
 // SmolLM2, 0.8% on Gemma 3 and 1.4% on Qwen2.5, whose keys carry large biases.
-// Nearly all continuations are equal. With the weights as they are, both engines round
-// activations to 8 bits, and the first rounding that goes the other way sets
-// off different roundings everywhere: llama.cpp itself is then 1 to 10% off its
-// float32 answer, and we may be as far from both. Continuations may part only
-// where llama.cpp all but tossed a coin.
-func testGolden(t *testing.T, name, model string) {
+// Nearly all continuations are equal.
+//
+// With the weights as they are, both engines round activations to 8 bits, in the
+// same way. But the first value that another order of additions puts on the
+// other side of a rounding sets off different roundings everywhere, so that
+// llama.cpp does not agree with itself: for SmolLM2 its library for Haswell is
+// 0.8 to 2.8% off the recorded logits, which are those of its library for Zen 4,
+// and 4 of 10 continuations are the same. See testdata/record. The bounds are
+// what we reach, so that a change for the worse shows.
+func testGolden(t *testing.T, name, model string, quantised agreement) {
 	t.Run("float32", func(t *testing.T) {
 		g, m := openGolden(t, "golden_"+name+"_f32.json", model, Options{exact: true})
-		compareGolden(t, g, m, 1.5e-2, 0.03, 8)
+		compareGolden(t, g, m, agreement{1.5e-2, 0.03, 8})
 	})
 	t.Run("quantised", func(t *testing.T) {
 		g, m := openGolden(t, "golden_"+name+".json", model, Options{})
-		compareGolden(t, g, m, 0.15, 0.5, 0)
+		compareGolden(t, g, m, quantised)
 	})
 }
 
 // compareGolden compares the logits after each prompt and 64 tokens of greedy
-// continuation, all prompts in one batch. bound is the relative RMS allowed,
-// gap the difference of llama.cpp's two best logits below which they may
-// change places, and equal the number of continuations that must agree.
-func compareGolden(t *testing.T, g *goldenFile, m *Model, bound, gap float64, equal int) {
+// continuation, all prompts in one batch.
+func compareGolden(t *testing.T, g *goldenFile, m *Model, want agreement) {
+	t.Helper()
 	s := newSeqs(t, m, len(g.Cases), 1024)
 	for i := range g.Cases {
 		s.tokens[i] = g.Cases[i].IDs
 	}
 	out := s.step(t)
-	worst := 0.0
+	worst, mean := 0.0, 0.0
 	for i, c := range g.Cases {
 		rel := relativeRMS(out[i], append(c.Top, c.Sample...), c.RMS)
 		worst = max(worst, rel)
-		if rel > bound {
+		mean += rel / float64(len(g.Cases))
+		if rel > want.bound {
 			t.Errorf("prompt %d: logits differ by %.4f relative RMS", i, rel)
 		}
 	}
@@ -133,14 +144,15 @@ func compareGolden(t *testing.T, g *goldenFile, m *Model, bound, gap float64, eq
 			continue
 		}
 		report := t.Logf
-		if c.Gap[agree[i]] > gap {
+		if c.Gap[agree[i]] > want.gap {
 			report = t.Errorf
 		}
 		report("prompt %d: parts at token %d, where llama.cpp's gap is %.4f", i, agree[i], c.Gap[agree[i]])
 	}
-	t.Logf("%s: greedy equal in %d of %d prompts, worst relative RMS of logits %.5f", g.Model, same, len(g.Cases), worst)
-	if same < equal {
-		t.Errorf("greedy continuation equal in %d of %d prompts, want %d", same, len(g.Cases), equal)
+	t.Logf("%s: greedy equal in %d of %d prompts, relative RMS of logits %.5f in the mean, %.5f at worst",
+		g.Model, same, len(g.Cases), mean, worst)
+	if same < want.equal {
+		t.Errorf("greedy continuation equal in %d of %d prompts, want %d", same, len(g.Cases), want.equal)
 	}
 }
 

@@ -196,6 +196,9 @@ func (m *Model) pack(l *loader) error {
 		j := &l.jobs[i]
 		n := compute.MatrixBytes(j.kind, j.rows, j.cols)
 		mat := compute.NewMatrix(j.kind, j.rows, j.cols, buf[:n:n])
+		if mat.Form != compute.Floats && j.t.Type.BlockSize() > compute.BlockCols {
+			mat.Form = compute.Wide // as llama.cpp does for the types with blocks of 256
+		}
 		*j.dst, buf = mat, buf[n:]
 		// A task is a run of whole panels, which no other task writes.
 		const rows = 4 * compute.PanelRows

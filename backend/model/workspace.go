@@ -50,12 +50,12 @@ type workspace struct {
 	gemms  []gemmJob
 	chunk  int // panels per task
 	layer  int
-	addY   []float32   // weights of the norm that y passes before the addition, or nil
-	hasY   bool        // y is pending
-	normBy []float32   // weights of the next norm
-	reads  [2]bool     // forms of activations that the next matrices read: quantised, float
-	outs   []int       // tokens with outputs
-	outTo  [][]float32 // where their logits go
+	addY   []float32     // weights of the norm that y passes before the addition, or nil
+	hasY   bool          // y is pending
+	normBy []float32     // weights of the next norm
+	reads  compute.Forms // of activations that the next matrices read
+	outs   []int         // tokens with outputs
+	outTo  [][]float32   // where their logits go
 	logits [][]float32
 
 	scratch []*scratch // per thread

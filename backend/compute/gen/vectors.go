@@ -270,7 +270,14 @@ func gate(i isa) {
 		return func() {
 			x, z := i.vec(), i.vec()
 			x.load(Mem{Base: g})
+			whole := i.vec()
 			if gelu {
+				for j := range x {
+					VMOVAPS(x[j], whole[j])
+				}
+				i.withConst(VMAXPS, VMAXPS_BCST, expMem("geluLow", -10), x, x)
+				i.withConst(VMINPS, VMINPS_BCST, expMem("geluHigh", 10), x, x)
+				x.throughHalf()
 				// z = ((x*x*a + 1) * x) * b
 				mul(x, x, z)
 				i.mulConst(expMem("geluA", 0.044715), z, z)
@@ -284,6 +291,23 @@ func gate(i isa) {
 			i.exp(z)
 			i.addConst(expMem("one", 1), z, z)
 			div(x, z, x)
+			if gelu {
+				x.throughHalf()
+				// From 10 on it is the argument itself.
+				high := expMem("geluHigh", 10)
+				if i == avx512 {
+					k := K()
+					VCMPPS_BCST(Imm(13), high, whole[0], k)
+					VMOVAPS(whole[0], k, x[0])
+				} else {
+					limit, m := YMM(), YMM()
+					VBROADCASTSS(high, limit)
+					for j := range x {
+						VCMPPS(Imm(13), limit, whole[j], m)
+						VBLENDVPS(m, whole[j], x[j], x[j])
+					}
+				}
+			}
 			z.load(Mem{Base: up})
 			mul(x, z, x)
 			x.store(Mem{Base: dst})
@@ -388,13 +412,12 @@ func merge(i isa) {
 
 // Offsets in quantArgs.
 const (
-	quantX, quantQ, quantSX, quantXS, quantInit, quantInit2, quantN, quantT = 0, 8, 16, 24, 32, 40, 48, 56
+	quantX, quantQ, quantSX, quantXS, quantInit, quantInit2, quantN, quantT, quantForm = 0, 8, 16, 24, 32, 40, 48, 56, 64
 )
 
 // quantise writes quantiseGo with AVX2: per block of 32 columns two
 // vectors of 16 lanes.
 func quantise() {
-	i := avx2
 	TEXT("quantiseAVX2", NOSPLIT, "func(a *byte)")
 	Pragma("noescape")
 	Doc("quantiseAVX2 is quantiseGo for one token; a points to quantArgs.")
@@ -404,22 +427,33 @@ func quantise() {
 	SHLQ(Imm(2), t) // bytes from a value of a token to its next
 	t3 := GP64()
 	LEAQ(Mem{Base: t, Index: t, Scale: 2}, t3)
-	Label("block")
-	var v [4]reg.VecVirtual
-	top := YMM()
+	form, left, p := field(a, quantForm), GP64(), GP64()
 	abs := YMM()
 	VBROADCASTSS(constant("abs", U32(1<<31-1)), abs)
-	for j := range v {
-		v[j] = YMM()
-		VMOVUPS(Mem{Base: x, Disp: 32 * j}, v[j])
-		if j == 0 {
-			VANDPS(abs, v[j], top)
-		} else {
-			m := YMM()
-			VANDPS(abs, v[j], m)
-			VMAXPS(m, top, top)
-		}
+	Label("group")
+	// The blocks that share a scale: 1, or up to 8 in form 2.
+	MOVQ(U32(1), left)
+	CMPQ(form, Imm(2))
+	JNE(LabelRef("counted"))
+	MOVQ(U32(8), left)
+	CMPQ(n, left)
+	CMOVQLT(n, left)
+	Label("counted")
+	SUBQ(left, n)
+	top := YMM()
+	VXORPS(top, top, top)
+	MOVQ(x, p)
+	count := GP64()
+	MOVQ(left, count)
+	Label("top")
+	for j := range 4 {
+		m := YMM()
+		VANDPS(Mem{Base: p, Disp: 32 * j}, abs, m)
+		VMAXPS(m, top, top)
 	}
+	ADDQ(Imm(128), p)
+	DECQ(count)
+	JNZ(LabelRef("top"))
 	amax := XMM()
 	VEXTRACTF128(Imm(1), top, amax)
 	VMAXPS(top.AsX(), amax, amax)
@@ -435,10 +469,31 @@ func quantise() {
 	VMOVSS(expMem("tiny", 0x1p-100), big)
 	VCMPSS(Imm(13), big, amax, big) // amax >= tiny
 	VANDPS(big, inv, inv)
+	// The scale is stored as it is in form 2, through a half float in the others.
+	stored, most, least := XMM(), XMM(), XMM()
+	VMOVSS(expMem("halfMax", 65504), most)
+	VMOVSS(expMem("halfMin", -65504), least)
+	CMPQ(form, Imm(2))
+	JEQ(LabelRef("wide"))
 	VDIVSS(c127, amax, scale)
-	VMOVSS(scale, Mem{Base: sx})
+	VMINSS(most, scale, stored)
+	VCVTPS2PH(Imm(0), stored, stored)
+	VCVTPH2PS(stored, stored)
+	JMP(LabelRef("scaled"))
+	Label("wide")
+	VDIVSS(inv, one(), scale)
+	VANDPS(big, scale, scale)
+	VMOVAPS(scale, stored)
+	Label("scaled")
 	invs := YMM()
 	VBROADCASTSS(inv, invs)
+	Label("block")
+	VMOVSS(stored, Mem{Base: sx})
+	var v [4]reg.VecVirtual
+	for j := range v {
+		v[j] = YMM()
+		VMOVUPS(Mem{Base: x, Disp: 32 * j}, v[j])
+	}
 	var sums [2]reg.VecVirtual
 	for j := range v {
 		VMULPS(invs, v[j], v[j])
@@ -460,7 +515,17 @@ func quantise() {
 	all, f := XMM(), XMM()
 	VPADDD(sums[0], sums[1], all)
 	VCVTDQ2PS(all, f)
+	CMPQ(form, Imm(1))
+	JEQ(LabelRef("halfSum"))
+	VMULSS(f, stored, f)
+	JMP(LabelRef("summed"))
+	Label("halfSum")
 	VMULSS(f, scale, f)
+	VMINSS(most, f, f)
+	VMAXSS(least, f, f)
+	VCVTPS2PH(Imm(0), f, f)
+	VCVTPH2PS(f, f)
+	Label("summed")
 	VMOVSS(f, Mem{Base: xs})
 	for j, s := range []reg.VecVirtual{all, sums[0], sums[1]} {
 		u := XMM()
@@ -499,11 +564,19 @@ func quantise() {
 	ADDQ(t, xs)
 	ADDQ(t, init)
 	LEAQ(Mem{Base: init2, Index: t, Scale: 2}, init2)
-	DECQ(n)
+	DECQ(left)
 	JNZ(LabelRef("block"))
+	TESTQ(n, n)
+	JNZ(LabelRef("group"))
 	VZEROUPPER()
 	RET()
-	_ = i
+}
+
+// one returns a register that holds 1 in lane 0.
+func one() reg.VecVirtual {
+	r := XMM()
+	VMOVSS(expMem("one", 1), r)
+	return r
 }
 
 // quantOrder undoes the lane order of the two packing steps.
