@@ -48,33 +48,30 @@ func (c *Cache) Compile(ctx context.Context, spec Spec, vocab *Vocab) (*Grammar,
 		return nil, err
 	}
 	key := cacheKey{sha256.Sum256(text), vocab}
-	for {
-		c.mu.Lock()
-		e := c.entries[key]
-		if e == nil {
-			e = &cacheEntry{key: key, done: make(chan struct{})}
-			c.entries[key] = e
-			c.mu.Unlock()
-			c.fill(ctx, e, spec, vocab)
-			return e.g, e.err
-		}
+	c.mu.Lock()
+	e := c.entries[key]
+	if e == nil {
+		e = &cacheEntry{key: key, done: make(chan struct{})}
+		c.entries[key] = e
 		c.mu.Unlock()
-		select {
-		case <-e.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if e.err == nil {
-			c.touch(e)
-			return e.g, nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		// The other call failed, perhaps because it was cancelled.
-		g, err := Compile(ctx, spec, vocab)
-		return g, err
+		c.fill(ctx, e, spec, vocab)
+		return e.g, e.err
 	}
+	c.mu.Unlock()
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if e.err == nil {
+		c.touch(e)
+		return e.g, nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	// The other call failed, perhaps because it was cancelled.
+	return Compile(ctx, spec, vocab)
 }
 
 func (c *Cache) fill(ctx context.Context, e *cacheEntry, spec Spec, vocab *Vocab) {

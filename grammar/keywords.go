@@ -20,8 +20,6 @@ type compiler struct {
 	notes    []string
 	norm     map[normKey]*tree
 	values   map[fid]*valueNode
-	order    []*valueNode // in the order they were asked for
-	todo     []*valueNode
 	objects  []*objectNode
 	arrays   []*arrayNode
 	langs    map[langKey]nodeID

@@ -488,7 +488,7 @@ func TestKeyIsSentAndNeverShown(t *testing.T) {
 	const key = "sk-very-secret"
 	bubble(t, func(t *testing.T) {
 		f := (&fake{faults: []http.HandlerFunc{func(w http.ResponseWriter, r *http.Request) {
-			http.Error(w, "bad credentials "+r.Header.Get("Authorization"), 401)
+			http.Error(w, "bad credentials "+r.Header.Get("Authorization"), http.StatusUnauthorized)
 		}}}).start(t)
 		b, err := Open(t.Context(), "openai+http://"+key+"@fake.test/v1", Options{Transport: f.transport})
 		if err != nil {
