@@ -299,11 +299,18 @@ type Stats struct {
 	CachedNodes int // of the tree
 }
 
-// Stats returns the counters as of the last step.
+// Stats returns the counters as of the last step, or as of the last end of a
+// request if that is later: whoever has a result finds it counted.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stats
+}
+
+func (e *Engine) publish() {
+	e.mu.Lock()
+	e.stats = e.snapshot()
+	e.mu.Unlock()
 }
 
 func (e *Engine) snapshot() Stats {

@@ -14,9 +14,7 @@ func (e *Engine) loop() {
 	defer close(e.done)
 	for e.receive() {
 		e.round()
-		e.mu.Lock()
-		e.stats = e.snapshot()
-		e.mu.Unlock()
+		e.publish()
 	}
 	all := slices.Concat(e.sched.running, e.sched.waiting)
 	for _, s := range all {
@@ -56,9 +54,7 @@ func (e *Engine) receive() bool {
 			job()
 		}
 		if len(jobs) > 0 {
-			e.mu.Lock()
-			e.stats = e.snapshot()
-			e.mu.Unlock()
+			e.publish()
 		}
 		if len(e.sched.running)+len(e.sched.waiting) > 0 {
 			return true
@@ -208,6 +204,10 @@ func (e *Engine) finish(s *sequence, err error) {
 		e.totals.Failed++
 	} else if !s.child {
 		e.totals.Finished++
+	}
+	if !s.child {
+		// Who has the result must find it in the counters.
+		e.publish()
 	}
 	s.task.finish(e, s, err)
 }
