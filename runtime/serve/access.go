@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,27 +16,62 @@ import (
 	"strings"
 )
 
-// Key is an API key.
+// Key is an API key. Whoever has it is a tenant.
 type Key struct {
 	Name   string // of the tenant, for logs
 	Secret string
+	// Salt separates cache entries: keys of one salt share them. Without one a
+	// key shares with no other.
+	Salt string
+	// Operator keys see what concerns all tenants: /metrics, /load, the counters
+	// of /server_info, and may flush the cache. If no key is one, all keys may
+	// see it, and none flush.
+	Operator bool
+	Limits   KeyLimits
 }
 
+// LogValue implements slog.LogValuer: the secret is not for logs.
+func (k Key) LogValue() slog.Value { return slog.StringValue("key " + k.Name) }
+
+// String is LogValue for package fmt.
+func (k Key) String() string { return "key " + k.Name }
+
+// GoString is LogValue for package fmt.
+func (k Key) GoString() string { return k.String() }
+
 // ParseKeys reads a list of keys, one a line: a key alone, or a name, blanks and
-// the key. Empty lines and lines that begin with # are skipped.
+// the key. After them come options: salt=TEXT, operator=true, generations=N,
+// requests_per_minute=N, tokens_per_minute=N, runs=N. Empty lines and lines that
+// begin with # are skipped. Errors name the line and show no secret.
 func ParseKeys(data []byte) ([]Key, error) {
 	var keys []Key
 	for i, line := range strings.Split(string(data), "\n") {
 		words := strings.Fields(line)
-		switch {
-		case len(words) == 0 || strings.HasPrefix(words[0], "#"):
-		case len(words) == 1:
-			keys = append(keys, Key{Name: fmt.Sprintf("key-%d", len(keys)+1), Secret: words[0]})
-		case len(words) == 2:
-			keys = append(keys, Key{Name: words[0], Secret: words[1]})
-		default:
-			return nil, fmt.Errorf("serve: line %d of the keys has %d words; write a key, or a name and a key", i+1, len(words))
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
 		}
+		n := slices.IndexFunc(words, keyOption)
+		if n < 0 {
+			n = len(words)
+		}
+		var k Key
+		switch n {
+		case 1:
+			k = Key{Name: fmt.Sprintf("key-%d", len(keys)+1), Secret: words[0]}
+		case 2:
+			k = Key{Name: words[0], Secret: words[1]}
+		default:
+			return nil, fmt.Errorf("serve: line %d of the keys has %d words before its options; write a key, or a name and a key", i+1, n)
+		}
+		for _, w := range words[n:] {
+			if !keyOption(w) {
+				return nil, fmt.Errorf("serve: line %d of the keys has an unknown option; there are salt, operator, generations, requests_per_minute, tokens_per_minute and runs, each as name=value", i+1)
+			}
+			if err := k.set(w); err != nil {
+				return nil, fmt.Errorf("serve: line %d of the keys: %w", i+1, err)
+			}
+		}
+		keys = append(keys, k)
 	}
 	return keys, nil
 }
@@ -76,7 +112,11 @@ func (t *tenant) salt(asked string) string {
 		}
 		return "salt:" + asked
 	}
-	h := sha256.Sum256(append([]byte("cache salt of "), t.hash[:]...))
+	own := append([]byte("cache salt of "), t.hash[:]...)
+	if t.shared != "" {
+		own = []byte("cache salt shared as " + t.shared)
+	}
+	h := sha256.Sum256(own)
 	return "key:" + hex.EncodeToString(h[:16]) + ":" + asked
 }
 
@@ -94,9 +134,23 @@ func (s *Server) withKey(next http.Handler) http.Handler {
 				return
 			}
 		}
+		t.quota.headers(w.Header())
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, t)))
 	})
 }
+
+// operators refuses what concerns all tenants to those that may not see it.
+func (s *Server) operators(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !tenantOf(r.Context()).sees {
+			s.fail(w, r, errNotOperator)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+var errNotOperator = &Error{Status: http.StatusForbidden, Type: typePermission, Code: "not_allowed", Message: "this concerns all keys and needs the key of an operator"}
 
 func checkOrigins(origins []string) error {
 	for _, o := range origins {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-run/coppice/backend/puppet"
 )
@@ -93,8 +94,10 @@ func TestBadKeys(t *testing.T) {
 			t.Error(keys)
 		}
 	}
-	if _, err := ParseKeys([]byte("a b c")); err == nil {
-		t.Error("three words")
+	for _, bad := range []string{"a b c", "name secret-secret limit=4", "name secret-secret runs=0", "secret-secret tokens_per_minute=x", "secret-secret operator=maybe", "secret-secret salt="} {
+		if keys, err := ParseKeys([]byte(bad)); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v, %v", bad, keys, err)
+		}
 	}
 	for _, o := range []string{"x", "app.example", "https://app.example/path", "https://"} {
 		if _, err := New(Config{Backend: puppet.New(), Origins: []string{o}}); err == nil {
@@ -105,11 +108,11 @@ func TestBadKeys(t *testing.T) {
 
 // Salts of requests are told from those of keys, and absent from given.
 func TestSalts(t *testing.T) {
-	ts, err := newTenants([]Key{{Secret: keyA}})
+	ts, err := newTenants([]Key{{Secret: keyA}}, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	anyone, _ := newTenants(nil)
+	anyone, _ := newTenants(nil, time.Now)
 	seen := map[string]bool{}
 	for _, s := range []string{ts.all[0].salt(""), ts.all[0].salt("x"), anyone.anyone.salt(""), anyone.anyone.salt("x"), anyone.anyone.salt(ts.all[0].salt("x"))} {
 		if seen[s] {

@@ -82,7 +82,7 @@ func (q *queue) take(old []step) []step {
 // goroutine; its error ends the job. When run returns nothing of the job is
 // left at work.
 func (s *Server) run(ctx context.Context, j *job, handle func([]step) error) error {
-	release, err := s.admit(j.choices())
+	release, err := s.admit(j.tenant, j.choices())
 	if err != nil {
 		return err
 	}
@@ -206,6 +206,11 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 		return nil, err
 	}
 	m.finished(c.result)
+	u := &c.result.Usage
+	if index%j.n == 0 { // a prompt counts once
+		j.tenant.quota.spend(u.PromptTokens)
+	}
+	j.tenant.quota.spend(u.SampledTokens + u.ForcedTokens)
 	return c, nil
 }
 

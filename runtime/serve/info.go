@@ -28,7 +28,10 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // load is how busy the server is, as vLLM says it.
-func (s *Server) load(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) load(w http.ResponseWriter, r *http.Request) error {
+	if !tenantOf(r.Context()).sees {
+		return errNotOperator
+	}
 	s.mu.Lock()
 	n := s.inFlight
 	s.mu.Unlock()

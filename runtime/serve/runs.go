@@ -170,9 +170,17 @@ func (s *Server) start(t *tenant, q runRequest) (*run, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.active() >= s.cfg.Limits.ActiveRuns {
+	most := s.cfg.Limits.ActiveRuns
+	if own := t.quota.limits.ActiveRuns; own > 0 {
+		most = min(most, own)
+	}
+	if t.active() >= most {
 		s.metrics.refused.Inc()
-		return nil, &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_runs", RetryAfter: time.Second, Message: fmt.Sprintf("%d runs are at work already", s.cfg.Limits.ActiveRuns)}
+		return nil, &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_runs", RetryAfter: time.Second, Message: fmt.Sprintf("%d runs are at work already", most)}
+	}
+	if err := t.quota.begin(0); err != nil {
+		s.metrics.refused.Inc()
+		return nil, err
 	}
 	limits := s.cfg.Limits.ProgramLimits
 	ctx, cancel := context.WithCancelCause(s.ctx)
@@ -188,7 +196,7 @@ func (s *Server) start(t *tenant, q runRequest) (*run, error) {
 		defer cancel(nil)
 		ctx, stop := context.WithTimeoutCause(ctx, limits.Time, errTimeout)
 		defer stop()
-		s.carryOut(ctx, r, q)
+		s.carryOut(ctx, t, r, q)
 	}()
 	return r, nil
 }
@@ -214,6 +222,7 @@ func (t *tenant) remember(r *run, keep int) {
 // runSink counts what the events of a run tell and passes them on.
 type runSink struct {
 	m    *metrics
+	used *quota
 	log  *runtime.Log
 	last uint64
 	over bool
@@ -227,15 +236,16 @@ func (k *runSink) Emit(e runtime.Event) {
 		for _, p := range u.Passes {
 			passes += int(p.To - p.From + 1)
 		}
+		k.used.spend(u.PromptTokens + u.SampledTokens + u.ForcedTokens)
 		k.m.count(u.PromptTokens, u.CachedTokens, u.SampledTokens+u.ForcedTokens, u.ForcedTokens, u.ComputedTokens, passes, u.Without.ForwardPasses)
 	}
 	k.log.Emit(e)
 }
 
 // carryOut runs a program to its end. However it ends, so does its log.
-func (s *Server) carryOut(ctx context.Context, r *run, q runRequest) {
+func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) {
 	limits := s.cfg.Limits.ProgramLimits
-	sink := &runSink{m: s.metrics, log: r.log}
+	sink := &runSink{m: s.metrics, used: t.quota, log: r.log}
 	report, err := func() (report *runtime.Report, err error) {
 		defer func() {
 			if v := recover(); v != nil {

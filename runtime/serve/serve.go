@@ -175,7 +175,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	var err error
-	if s.tenants, err = newTenants(cfg.Keys); err != nil {
+	if s.tenants, err = newTenants(cfg.Keys, time.Now); err != nil {
 		return nil, err
 	}
 	for _, p := range cfg.Programs {
@@ -232,9 +232,9 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// admit takes n generations in, or says why not. The caller calls release when
-// they are over.
-func (s *Server) admit(n int) (release func(), err error) {
+// admit takes n generations of a tenant in, or says why not. The caller calls
+// release when they are over.
+func (s *Server) admit(t *tenant, n int) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -247,8 +247,13 @@ func (s *Server) admit(n int) (release func(), err error) {
 			Message: fmt.Sprintf("%d generations are at work or wait already, the limit is %d", s.inFlight, s.cfg.Limits.Generations),
 		}
 	}
+	if err := t.quota.begin(n); err != nil {
+		s.metrics.refused.Inc()
+		return nil, err
+	}
 	s.inFlight += n
 	return sync.OnceFunc(func() {
+		t.quota.end(n)
 		s.mu.Lock()
 		s.inFlight -= n
 		s.mu.Unlock()
@@ -279,7 +284,7 @@ func (s *Server) routes() http.Handler {
 	on(keyed, "POST /tokenize", s.tokenize)
 	on(keyed, "POST /detokenize", s.detokenize)
 	on(keyed, "GET /load", s.load)
-	keyed.Handle("GET /metrics", s.metrics.handler)
+	keyed.Handle("GET /metrics", s.operators(s.metrics.handler))
 
 	on(keyed, "POST /generate", s.sglangGenerate)
 	on(keyed, "GET /get_model_info", s.sglangModelInfo)

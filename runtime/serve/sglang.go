@@ -421,22 +421,22 @@ func (s *Server) sglangModelInfo(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (s *Server) sglangServerInfo(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) sglangServerInfo(w http.ResponseWriter, r *http.Request) error {
 	out := map[string]any{
 		"version": s.cfg.Version, "model_path": s.cfg.Names[0], "served_model_name": s.cfg.Names[0],
 		"context_length": s.info.ContextLength, "capabilities": s.info.Capabilities,
 	}
-	if b, ok := s.be.(statser); ok {
+	if b, ok := s.be.(statser); ok && tenantOf(r.Context()).sees {
 		out["stats"] = b.Stats()
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// flushCache is POST /flush_cache. It is for servers of one tenant: a flush of
-// one would tell on the others.
+// flushCache is POST /flush_cache. With keys it is for operators: a flush of one
+// tenant would tell on the others.
 func (s *Server) flushCache(w http.ResponseWriter, r *http.Request) error {
-	if s.tenants.anyone == nil {
+	if !tenantOf(r.Context()).flush {
 		return &Error{Status: http.StatusForbidden, Type: typePermission, Code: "not_allowed", Message: "the cache is shared by several keys and cannot be flushed by one"}
 	}
 	b, ok := s.be.(interface{ Flush() })

@@ -3,7 +3,9 @@ package serve
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 )
 
 // tenant is whoever uses one API key, or anyone where none is asked for. It owns
@@ -11,6 +13,11 @@ import (
 type tenant struct {
 	name string // empty for anyone
 	hash [32]byte
+	// shared is the salt that the key shares with others, if it does.
+	shared string
+	sees   bool // what concerns all tenants
+	flush  bool // may empty the cache of all
+	quota  *quota
 
 	mu       sync.Mutex
 	programs map[string]Program
@@ -24,17 +31,19 @@ type tenants struct {
 	anyone *tenant // nil if a key is needed
 }
 
-func newTenants(keys []Key) (*tenants, error) {
-	one := func(name string, hash [32]byte) *tenant {
-		return &tenant{name: name, hash: hash, programs: map[string]Program{}, runs: map[string]*run{}}
+func newTenants(keys []Key, now func() time.Time) (*tenants, error) {
+	one := func(name string, hash [32]byte, limits KeyLimits) *tenant {
+		return &tenant{name: name, hash: hash, quota: newQuota(limits, now), programs: map[string]Program{}, runs: map[string]*run{}}
 	}
 	t := &tenants{}
 	if len(keys) == 0 {
-		t.anyone = one("", [32]byte{})
+		t.anyone = one("", [32]byte{}, KeyLimits{})
+		t.anyone.sees, t.anyone.flush = true, true
 		t.all = []*tenant{t.anyone}
 		return t, nil
 	}
 	seen := map[[32]byte]bool{}
+	operated := slices.ContainsFunc(keys, func(k Key) bool { return k.Operator })
 	for i, k := range keys {
 		hash := sha256.Sum256([]byte(k.Secret))
 		switch {
@@ -48,7 +57,9 @@ func newTenants(keys []Key) (*tenants, error) {
 		if name == "" {
 			name = fmt.Sprintf("key-%d", i+1)
 		}
-		t.all = append(t.all, one(name, hash))
+		x := one(name, hash, k.Limits)
+		x.shared, x.sees, x.flush = k.Salt, k.Operator || !operated, k.Operator
+		t.all = append(t.all, x)
 	}
 	return t, nil
 }
