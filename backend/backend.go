@@ -124,8 +124,11 @@ type Request struct {
 	MinTokens int `json:"min_tokens,omitempty"`
 	// Stop strings end the generation; neither the string nor what follows it
 	// is part of the result.
-	Stop       []string   `json:"stop,omitempty"`
-	IgnoreEOS  bool       `json:"ignore_eos,omitempty"`
+	Stop      []string `json:"stop,omitempty"`
+	IgnoreEOS bool     `json:"ignore_eos,omitempty"`
+	// Tokens are rules about single tokens, for backends whose capabilities say
+	// TokenRules.
+	Tokens     TokenRules `json:"tokens,omitzero"`
 	Sampling   Sampling   `json:"sampling"`
 	Constraint Constraint `json:"constraint"`
 	// NoJump turns jump-forward off: forced tokens are then fed one forward
@@ -140,6 +143,25 @@ type Request struct {
 	// timing.
 	Salt  string `json:"salt,omitempty"`
 	Hints Hints  `json:"hints"`
+}
+
+// TokenRules limit a generation by ids, besides its constraint. A token that a
+// constraint needs and a rule forbids is an error.
+type TokenRules struct {
+	// Stop ends the generation when one of them is drawn; it is not part of the
+	// result.
+	Stop []Token `json:"stop,omitempty"`
+	// Allowed are the only tokens that are drawn, end tokens included; nil is
+	// all.
+	Allowed []Token `json:"allowed,omitempty"`
+	// Banned are sequences that are never written: the last token of one is not
+	// drawn after its others.
+	Banned [][]Token `json:"banned,omitempty"`
+}
+
+// IsZero reports whether there are no rules.
+func (r *TokenRules) IsZero() bool {
+	return len(r.Stop) == 0 && r.Allowed == nil && len(r.Banned) == 0
 }
 
 // Origin says how a token of a result came to be.
@@ -207,6 +229,8 @@ type Result struct {
 	Finish FinishReason `json:"finish"`
 	// Matched is the stop string that ended it, if one did.
 	Matched string `json:"matched,omitempty"`
+	// StopToken is the token of TokenRules.Stop that ended it, if one did.
+	StopToken *Token `json:"stop_token,omitempty"`
 	// Logprobs, in nats, parallel to Part.Tokens; only if asked for.
 	Logprobs []float64 `json:"logprobs,omitempty"`
 	Usage    Usage     `json:"usage"`
@@ -257,6 +281,7 @@ type Capabilities struct {
 	Logprobs   bool `json:"logprobs"`
 	Seed       bool `json:"seed"`
 	Raw        bool `json:"raw"` // takes turns without a chat template
+	TokenRules bool `json:"token_rules"`
 }
 
 // Info describes a backend's model.

@@ -265,7 +265,7 @@ func (e *Engine) Info() backend.Info {
 		ContextLength: e.context,
 		Capabilities: backend.Capabilities{
 			JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
-			TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true,
+			TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true, TokenRules: true,
 		},
 	}
 }
@@ -383,6 +383,7 @@ func (e *Engine) submit(s *sequence) error {
 	}
 	e.waiting++
 	e.arrived++
+	s.trace = backend.TraceOf(s.ctx)
 	s.order = e.arrived
 	e.inbox = append(e.inbox, s)
 	e.signal()

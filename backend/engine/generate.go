@@ -70,6 +70,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		tokens: p.ids,
 		prompt: len(p.ids),
 	}
+	g.rules = newTokenRules(&req.Tokens, e.cfg.Model.VocabSize())
 	if err := g.begin(s, compiled); err != nil {
 		e.cfg.Log.Error("engine: panic at the beginning of a generation", "request", req.ID, "error", err)
 		return nil, err
@@ -134,6 +135,9 @@ func (e *Engine) checkRequest(req *backend.Request) error {
 		if stop == "" {
 			return fmt.Errorf("%w: stop string %d is empty", backend.ErrInvalid, i)
 		}
+	}
+	if err := checkTokenRules(&req.Tokens, e.cfg.Model.VocabSize()); err != nil {
+		return err
 	}
 	return checkSampling(&req.Sampling, e.cfg.Model.VocabSize())
 }

@@ -21,6 +21,7 @@ type generation struct {
 	listened bool
 
 	drafts drafts
+	rules  *tokenRules // nil without any
 
 	constrained bool
 	state       grammar.State
@@ -34,6 +35,7 @@ type generation struct {
 	reason   backend.FinishReason
 	stop     stopAt
 	stopped  bool // by stop
+	stopID   *backend.Token
 	err      error
 }
 
@@ -81,6 +83,10 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 	switch {
 	case err != nil:
 		g.err, g.finished = err, true
+	case g.rules.stops(t):
+		id := t
+		g.ended, g.stopID = true, &id
+		g.end(backend.FinishStop)
 	case e.isEnd(t):
 		g.ended = true
 		g.end(backend.FinishStop)
@@ -136,11 +142,20 @@ func (g *generation) draw(s *sequence, pos int, logits []float32) (backend.Token
 			logits[t] = float32(math.Inf(-1))
 		}
 	}
+	if g.rules != nil {
+		allowed = g.rules.apply(logits, allowed, g.engine.mask, s.tokens[s.prompt:], g.generated() < g.req.MinTokens)
+		if noEnd && !g.constrained && allowed != nil {
+			g.engine.hideEnd(allowed)
+		}
+	}
 	t, err := g.sample.pick(logits, allowed, pos)
+	if err == errNoLegal && g.rules != nil {
+		err = fmt.Errorf("%w: the rules about tokens leave none", backend.ErrInvalid)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: after %d tokens", err, g.generated())
 	}
-	if g.req.Logprobs && !g.engine.isEnd(t) {
+	if g.req.Logprobs && !g.engine.isEnd(t) && !g.rules.stops(t) {
 		g.logprobs = append(g.logprobs, float64(raw[t])-lse)
 	}
 	return t, nil
@@ -178,7 +193,7 @@ func (g *generation) advance(s *sequence, pass uint64) {
 			g.end(backend.FinishLength)
 			return
 		}
-		if !g.constrained || g.req.NoJump {
+		if !g.constrained || g.req.NoJump || g.rules != nil {
 			return
 		}
 		tokens, after := g.state.Jump()
@@ -217,7 +232,7 @@ func (g *generation) finish(e *Engine, s *sequence, err error) {
 // result closes the stream and says what the generation was and cost.
 func (g *generation) result(s *sequence) *backend.Result {
 	at := -1
-	r := &backend.Result{Finish: g.reason}
+	r := &backend.Result{Finish: g.reason, StopToken: g.stopID}
 	if g.stopped {
 		at, r.Matched = g.stop.at, g.stop.stop
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/coppice-run/coppice/backend"
 )
@@ -149,6 +150,11 @@ func (e *Engine) step(plan []work) {
 	for len(e.buffers) < outputs {
 		e.buffers = append(e.buffers, make([]float32, e.cfg.Model.VocabSize()))
 	}
+	var start time.Time
+	traced := slices.ContainsFunc(plan, func(w work) bool { return w.seq.trace != nil })
+	if traced {
+		start = time.Now()
+	}
 	if err := e.kv.Forward(&e.batch, e.buffers[:outputs]); err != nil {
 		for _, w := range slices.Clone(plan) {
 			e.sched.remove(w.seq)
@@ -157,6 +163,9 @@ func (e *Engine) step(plan []work) {
 		return
 	}
 	e.pass++
+	if traced {
+		e.tell(plan, start)
+	}
 	// All of it is computed before any task sees a logit: a task may end its
 	// sequence, or start others.
 	e.steps = append(e.steps[:0], plan...)
@@ -178,6 +187,20 @@ func (e *Engine) step(plan []work) {
 				continue
 			}
 			w.seq.task.logits(e, w.seq, row.Start+o, logits)
+		}
+	}
+}
+
+// tell says to those who follow requests of a plan that its pass is done.
+func (e *Engine) tell(plan []work, start time.Time) {
+	st := backend.Step{Engine: e.id, Pass: e.pass, Start: start, End: time.Now(), Sequences: len(plan)}
+	for _, w := range plan {
+		st.Batch += w.n
+	}
+	for _, w := range plan {
+		if t := w.seq.trace; t != nil && t.Step != nil {
+			st.Request, st.Tokens, st.Prompt = w.seq.id, w.n, w.seq.prefilling()
+			t.Step(st)
 		}
 	}
 }

@@ -39,8 +39,9 @@ type sequence struct {
 	child    bool   // part of another request
 	ended    bool
 	ctx      context.Context
-	peek     int    // cached prefix, when the tree was at peekAt
-	peekAt   uint64 // 1 + version of the tree
+	trace    *backend.Trace // nil if nobody follows
+	peek     int            // cached prefix, when the tree was at peekAt
+	peekAt   uint64         // 1 + version of the tree
 
 	usage usage
 }

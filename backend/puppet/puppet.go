@@ -141,6 +141,9 @@ func (m *Model) pass(ctx context.Context, r *Rule, p *Prompt) error {
 
 // Generate implements backend.Backend.
 func (m *Model) Generate(ctx context.Context, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
+	if !req.Tokens.IsZero() {
+		return nil, fmt.Errorf("puppet: request %q: rules about single tokens: %w", req.ID, backend.ErrUnsupported)
+	}
 	p := &Prompt{ID: req.ID, Turns: req.Turns, Request: req}
 	r, err := m.begin(p)
 	if err != nil {

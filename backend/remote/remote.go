@@ -322,6 +322,9 @@ func (b *Backend) Generate(ctx context.Context, req *backend.Request, emit func(
 		return nil, err
 	}
 	defer leave()
+	if !req.Tokens.IsZero() {
+		return nil, named(req.ID, fmt.Errorf("remote: %w: rules about single tokens", backend.ErrUnsupported))
+	}
 	c, err := b.plan(req)
 	if err != nil {
 		return nil, named(req.ID, err)
