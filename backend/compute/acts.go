@@ -91,6 +91,16 @@ func (a *Acts) Reset(n, cols int) {
 	a.n, a.cols, a.nb = n, cols, (cols+BlockCols-1)/BlockCols
 }
 
+// Bytes returns the memory that a takes.
+func (a *Acts) Bytes() int64 {
+	n := 4 * int64(len(a.f))
+	for i := range a.quants {
+		q := &a.quants[i]
+		n += int64(len(q.q)) + 4*int64(len(q.sx)+len(q.xs)+len(q.init)+len(q.init2))
+	}
+	return n
+}
+
 // Tokens returns the number of tokens.
 func (a *Acts) Tokens() int { return a.n }
 

@@ -92,6 +92,11 @@ func (m *Model) load(f *gguf.File, o Options) error {
 	if m.output == nil {
 		m.output = m.embed
 	}
+	for _, j := range l.jobs {
+		if j.dst != &m.embed || m.output == m.embed {
+			m.stored += len(j.t.Data)
+		}
+	}
 	return nil
 }
 

@@ -32,6 +32,7 @@ type Model struct {
 	layers []layer
 	rope   [2]rope // global, local
 	scale  float32 // of queries
+	stored int     // bytes of the matrices that a step reads, in the file
 
 	mu     sync.Mutex // guards the following
 	ws     *workspace

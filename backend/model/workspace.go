@@ -122,6 +122,16 @@ func (w *workspace) maxSlots() int {
 	return slotFloats / (w.m.cfg.Heads * w.m.cfg.HeadDim)
 }
 
+// bytes returns the size of what is made once; partial results of attention come
+// to at most 4*slotFloats bytes besides.
+func (w *workspace) bytes() int64 {
+	n := len(w.x) + len(w.y) + len(w.qkv) + len(w.gate) + len(w.up)
+	for i := range w.cos {
+		n += len(w.cos[i]) + len(w.sin[i])
+	}
+	return 4*int64(n+slotFloats) + w.acts.Bytes()
+}
+
 // reserve makes room for the partial results of the plans.
 func (w *workspace) reserve() {
 	slots := max(w.plans[0].total, w.plans[1].total) * w.m.cfg.Heads

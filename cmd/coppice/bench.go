@@ -39,10 +39,15 @@ type benchmark struct {
 
 type benchOptions struct {
 	modelFlags
-	runs int
+	runs  int
+	speed speedOptions
+	peers peerOptions
 }
 
 var benchmarks = []benchmark{
+	{"decode", "tokens per second of one sequence and of branches, beside the read bandwidth", benchDecode},
+	{"prefill", "tokens per second of prompts, beside the dot-product peak", benchPrefill},
+	{"peers", "llama.cpp and coppice in turn: decode, prefill, branches, the fork workload", benchPeers},
 	{"fork", "1, 8 and 32 branches over one shared prompt: tokens computed, time", benchFork},
 	{"jump", "the same constrained generation with and without jump-forward", benchJump},
 	{"radix", "the prefix tree: match, insert, evict", benchRadix},
@@ -75,6 +80,9 @@ func (a *app) benchCmd() *cobra.Command {
 			if o.runs < 1 {
 				return usagef("--runs is %d, it must be at least 1", o.runs)
 			}
+			if err := o.check(); err != nil {
+				return err
+			}
 			rows, err := benchmarks[i].run(a, cmd.Context(), &o)
 			if err != nil {
 				return err
@@ -87,6 +95,8 @@ func (a *app) benchCmd() *cobra.Command {
 		},
 	}
 	o.register(c)
+	o.speed.register(c)
+	o.peers.register(c)
 	c.Flags().IntVar(&o.runs, "runs", 3, "runs of each setting, alternating; the median counts")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 )
 
@@ -26,6 +27,11 @@ func usagef(format string, args ...any) error {
 }
 
 func main() {
+	// The threads of the engine keep their processors while they wait for each
+	// other. One more leaves room for the rest: network, events, the collector.
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	}
 	// The first interrupt ends the work in order (a journal stays resumable);
 	// the second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

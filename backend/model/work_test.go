@@ -1,0 +1,25 @@
+package model
+
+import "testing"
+
+func TestWork(t *testing.T) {
+	s := tinySpecs()["gemma3"] // 7 layers, one of them global; window 40
+	m := s.load(t, 1, 1)
+	w, deep := m.Work(10), m.Work(100)
+	qd, kd := s.heads*s.headDim, s.kvHeads*s.headDim
+	if want := s.layers * (2*qd*s.dim + 2*kd*s.dim + 3*s.ffn*s.dim); w.MatrixMACs != want || w.OutputMACs != s.vocab*s.dim {
+		t.Errorf("%+v, want %d multiply-adds in matrices", w, want)
+	}
+	if w.WeightBytes != 4*(w.MatrixMACs+w.OutputMACs) { // float32, tied
+		t.Errorf("%d bytes of weights, want %d", w.WeightBytes, 4*(w.MatrixMACs+w.OutputMACs))
+	}
+	if w.KVBytes != 7*10*kd*4 || deep.KVBytes != (6*40+100)*kd*4 {
+		t.Errorf("%d and %d bytes of keys and values", w.KVBytes, deep.KVBytes)
+	}
+	if w.AttentionMACs != 7*10*qd*2 || deep.AttentionMACs != (6*40+100)*qd*2 {
+		t.Errorf("%d and %d multiply-adds of attention", w.AttentionMACs, deep.AttentionMACs)
+	}
+	if got := m.Bytes(); got < int64(w.WeightBytes) {
+		t.Errorf("the model takes %d bytes, its weights alone %d", got, w.WeightBytes)
+	}
+}

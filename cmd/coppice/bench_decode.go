@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// eachSubject calls f for every model and number of threads, after the rows of
+// the machine's limits.
+func (o *benchOptions) eachSubject(f func(s *subject) ([]benchRow, error)) ([]benchRow, error) {
+	var rows []benchRow
+	seen := map[int]bool{}
+	for _, name := range o.speed.models {
+		for _, threads := range o.speed.threads {
+			s, err := openSubject(name, threads, o.speed.room())
+			if err != nil {
+				return nil, err
+			}
+			if !seen[threads] {
+				seen[threads] = true
+				rows = append(rows, limitRows(s.limits)...)
+			}
+			more, err := f(s)
+			s.close()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			rows = append(rows, more...)
+		}
+	}
+	return rows, nil
+}
+
+// room is the number of tokens that the cache must hold.
+func (o *speedOptions) room() int {
+	n := o.resident
+	for _, d := range o.depths {
+		n += d + 16
+	}
+	branches := 0
+	if o.shared > 0 && len(o.branches) > 0 {
+		n += o.shared
+		branches = slices.Max(o.branches)
+	}
+	return n + 8*o.prompt + (branches+4)*(o.tokens+64)
+}
+
+func (s *subject) label(what string) string {
+	return fmt.Sprintf("%s, %d threads: %s", s.name, s.limits.Threads, what)
+}
+
+// benchDecode measures one sequence at several depths, beside what reading the
+// weights and the cache takes, and steps of many sequences over a shared prompt.
+func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+	p := &o.speed
+	return o.eachSubject(func(s *subject) (rows []benchRow, err error) {
+		for _, depth := range p.depths {
+			if !s.fits(depth + p.tokens + 1) {
+				fmt.Fprintln(a.errOut, s.label(fmt.Sprintf("depth %d does not fit in the context of %d", depth, s.mod.Config().ContextLength)))
+				continue
+			}
+			v, err := s.decodeMedian(a, ctx, depth, p.tokens, o.runs)
+			if err != nil {
+				return nil, err
+			}
+			limit := s.decodeLimit(depth + p.tokens/2)
+			w := s.mod.Work(depth + p.tokens/2)
+			rows = append(rows,
+				benchRow{What: s.label(fmt.Sprintf("decode at depth %d (limit: read bandwidth)", depth)), Value: v, Unit: "tokens/s", Limit: ptr(limit), Ratio: ptr(v / limit)},
+				benchRow{What: s.label(fmt.Sprintf("weights and cache read at depth %d", depth)), Value: v * float64(w.WeightBytes+w.KVBytes) / 1e9, Unit: "GB/s", Limit: ptr(s.limits.ReadGBs), Ratio: ptr(v / limit)},
+			)
+		}
+		more, err := s.branchRows(a, ctx, p, o.runs)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+		if p.resident == 0 {
+			return rows, nil
+		}
+		depth := p.depths[0]
+		before, err := s.decodeMedian(a, ctx, depth, p.tokens, o.runs)
+		if err == nil {
+			err = s.fill(ctx, p.resident)
+		}
+		if err != nil {
+			return nil, err
+		}
+		after, err := s.decodeMedian(a, ctx, depth, p.tokens, o.runs)
+		if err != nil {
+			return nil, err
+		}
+		return append(rows, benchRow{What: s.label(fmt.Sprintf("decode at depth %d with %d unused tokens in the cache (ratio: to without)", depth, p.resident)), Value: after, Unit: "tokens/s", Ratio: ptr(after / before)}), nil
+	})
+}
+
+// decodeMedian is the median speed after a prompt of depth tokens.
+func (s *subject) decodeMedian(a *app, ctx context.Context, depth, n, runs int) (float64, error) {
+	ids := s.text(max(1, depth))
+	if err := s.prepare(ctx, ids); err != nil {
+		return 0, err
+	}
+	var v []float64
+	for range runs {
+		x, err := s.decode(ctx, ids, n)
+		if err != nil {
+			return 0, err
+		}
+		v = append(v, x)
+		fmt.Fprint(a.errOut, ".")
+	}
+	fmt.Fprintln(a.errOut)
+	return median(v), nil
+}
+
+// branchRows measures steps of several sequences over a shared prompt.
+func (s *subject) branchRows(a *app, ctx context.Context, p *speedOptions, runs int) (rows []benchRow, err error) {
+	if p.shared == 0 || len(p.branches) == 0 {
+		return nil, nil
+	}
+	if !s.fits(p.shared + p.tokens + 1) {
+		fmt.Fprintln(a.errOut, s.label(fmt.Sprintf("a shared prompt of %d does not fit in the context of %d", p.shared, s.mod.Config().ContextLength)))
+		return nil, nil
+	}
+	ids := s.text(p.shared)
+	if err := s.prepare(ctx, ids); err != nil {
+		return nil, err
+	}
+	counts := p.branches
+	if !slices.Contains(counts, 1) {
+		counts = append([]int{1}, counts...)
+	}
+	times := make([][]float64, len(counts))
+	for range runs {
+		for i, n := range counts {
+			v, err := s.step(ctx, ids, n, min(p.tokens, 32))
+			if err != nil {
+				return nil, err
+			}
+			times[i] = append(times[i], v)
+			fmt.Fprint(a.errOut, ".")
+		}
+	}
+	fmt.Fprintln(a.errOut)
+	one := median(times[slices.Index(counts, 1)])
+	for i, n := range counts {
+		v := median(times[i])
+		rows = append(rows, benchRow{What: s.label(fmt.Sprintf("step of %d branches over %d shared tokens (ratio: to a step of 1)", n, p.shared)), Value: 1e3 * v, Unit: "ms", Ratio: ptr(v / one)})
+	}
+	return rows, nil
+}
+
+// benchPrefill measures prompts at several depths, beside what their multiply-adds
+// take at the machine's peaks.
+func benchPrefill(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+	p := &o.speed
+	return o.eachSubject(func(s *subject) (rows []benchRow, err error) {
+		for _, depth := range p.depths {
+			if !s.fits(depth + p.prompt + 1) {
+				fmt.Fprintln(a.errOut, s.label(fmt.Sprintf("depth %d does not fit in the context of %d", depth, s.mod.Config().ContextLength)))
+				continue
+			}
+			v, err := s.prefillMedian(a, ctx, depth, p.prompt, o.runs)
+			if err != nil {
+				return nil, err
+			}
+			limit := s.prefillLimit(depth, p.prompt)
+			rows = append(rows, benchRow{What: s.label(fmt.Sprintf("prefill %d at depth %d (limit: dot products)", p.prompt, depth)), Value: v, Unit: "tokens/s", Limit: ptr(limit), Ratio: ptr(v / limit)})
+		}
+		if p.resident == 0 {
+			return rows, nil
+		}
+		before, err := s.prefillMedian(a, ctx, 0, p.prompt, o.runs)
+		if err == nil {
+			err = s.fill(ctx, p.resident)
+		}
+		if err != nil {
+			return nil, err
+		}
+		after, err := s.prefillMedian(a, ctx, 0, p.prompt, o.runs)
+		if err != nil {
+			return nil, err
+		}
+		return append(rows, benchRow{What: s.label(fmt.Sprintf("prefill %d with %d unused tokens in the cache (ratio: to without)", p.prompt, p.resident)), Value: after, Unit: "tokens/s", Ratio: ptr(after / before)}), nil
+	})
+}
+
+// prefillMedian is the median speed of prompts of n tokens, each another, after
+// depth tokens in the cache.
+func (s *subject) prefillMedian(a *app, ctx context.Context, depth, n, runs int) (float64, error) {
+	ids := s.text(depth)
+	if err := s.prepare(ctx, ids); err != nil {
+		return 0, err
+	}
+	var v []float64
+	for range runs {
+		x, err := s.prefill(ctx, ids, n)
+		if err != nil {
+			return 0, err
+		}
+		v = append(v, x)
+		fmt.Fprint(a.errOut, ".")
+	}
+	fmt.Fprintln(a.errOut)
+	return median(v), nil
+}
