@@ -62,3 +62,15 @@ func BenchmarkRequest(b *testing.B) {
 		c.record("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"go on"}],"stream":true}`)
 	}
 }
+
+// failing says a word and fails when that was seen.
+type failing struct {
+	puppet.Null
+	seen chan struct{}
+}
+
+func (b failing) Generate(ctx context.Context, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
+	emit(word)
+	<-b.seen
+	return nil, backend.ErrUnavailable
+}

@@ -25,6 +25,11 @@ type chatRequest struct {
 	usage    bool // at the end of a stream
 	always   bool // in every chunk
 	ids      bool // return_token_ids
+	asIDs    bool // return_tokens_as_token_ids
+	think    thinking
+	silent   bool // thoughts are not shown
+
+	promptTop int // for prompt_logprobs; -1 without
 }
 
 // chatCompletions is POST /v1/chat/completions.
@@ -87,9 +92,12 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 		q.base.Logprobs, q.top = true, q.topShown
 	}
 	q.ids = f.flag("return_token_ids", false)
+	q.asIDs = f.flag("return_tokens_as_token_ids", false)
+	split := f.flag("separate_reasoning", true)
+	q.silent = !f.flag("include_reasoning", true)
 	q.readStream(f)
-	if f.whole("prompt_logprobs", -1, -1, math.MaxInt32) >= 0 {
-		f.fail("prompt_logprobs", "is not supported here; /v1/completions has it")
+	if q.promptTop = s.readPromptLogprobs(f, &q.job, q.stream); q.promptTop >= 0 {
+		q.readFrom, q.readTop = 0, q.promptTop
 	}
 	f.refuse("the model writes text only", "audio", "web_search_options", "prediction")
 	f.refuse("the template is the model's", "chat_template")
@@ -130,7 +138,23 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 		return nil, err
 	}
 	q.prompts = []prompt{p}
+	if split && q.base.Constraint.IsZero() {
+		q.think = p.think
+	}
 	return q, nil
+}
+
+// readPromptLogprobs reads how many of the likeliest tokens are wanted beside
+// each of the prompt; -1 if none.
+func (s *Server) readPromptLogprobs(f *fields, j *job, stream bool) int {
+	n := int(f.whole("prompt_logprobs", -1, -1, maxTopLogprobs))
+	if n >= 0 {
+		s.canLogprobs(f, "prompt_logprobs", 1)
+		if stream {
+			f.fail("prompt_logprobs", "is not for streams")
+		}
+	}
+	return n
 }
 
 // readStream reads stream and stream_options.
@@ -184,19 +208,22 @@ type (
 		// Emulated names what the backend could not do itself.
 		Emulated  []string        `json:"coppice_emulated,omitempty"`
 		PromptIDs []backend.Token `json:"prompt_token_ids,omitempty"`
+		// Prompt is as in completionChoice.
+		Prompt []map[string]promptLogprob `json:"prompt_logprobs,omitempty"`
 	}
 	chatChoice struct {
 		Index    int             `json:"index"`
 		Message  chatMessage     `json:"message"`
 		Logprobs *chatLogprobs   `json:"logprobs"`
 		Finish   string          `json:"finish_reason"`
-		Matched  *string         `json:"stop_reason"`
+		Matched  any             `json:"stop_reason"` // a stop string, a token id or null
 		IDs      []backend.Token `json:"token_ids,omitempty"`
 	}
 	chatMessage struct {
 		Role      string     `json:"role"`
 		Content   *string    `json:"content"`
 		Refusal   *string    `json:"refusal"`
+		Reasoning string     `json:"reasoning_content,omitempty"`
 		ToolCalls []toolCall `json:"tool_calls,omitempty"`
 	}
 	toolCall struct {
@@ -223,14 +250,17 @@ func (s *Server) fingerprint() *string {
 func (s *Server) chatAnswer(q *chatRequest, choices []*choice) *chatCompletion {
 	out := &chatCompletion{
 		ID: q.id, Object: "chat.completion", Created: q.created, Model: q.model,
-		Fingerprint: s.fingerprint(), Usage: usageOf(choices), Emulated: choices[0].result.Emulated,
+		Fingerprint: s.fingerprint(), Emulated: choices[0].result.Emulated,
 	}
 	for i, c := range choices {
-		r := &callReader{tools: q.tools, style: q.style}
-		content, calls := r.push(c.result.Part.Text)
-		rest, more := r.finish()
-		content += rest
+		r := &answerReader{think: thinkReader{state: q.think}, calls: callReader{tools: q.tools, style: q.style}}
+		first, last := r.push(c.result.Part.Text), r.finish()
+		c.thought = s.tokensOf(c, r.think.ended)
+		content, calls, more := first.said+last.said, first.calls, last.calls
 		var msg chatMessage
+		if !q.silent {
+			msg.Reasoning = first.thought + last.thought
+		}
 		msg.Role = "assistant"
 		for _, k := range append(calls, more...) {
 			msg.ToolCalls = append(msg.ToolCalls, newCall(k, nil))
@@ -238,9 +268,12 @@ func (s *Server) chatAnswer(q *chatRequest, choices []*choice) *chatCompletion {
 		if content != "" || len(msg.ToolCalls) == 0 {
 			msg.Content = &content
 		}
-		ch := chatChoice{Index: i, Message: msg, Finish: finishReason(c.result, q.tools, r.calls), Matched: matched(c.result)}
+		ch := chatChoice{Index: i, Message: msg, Finish: finishReason(c.result, q.tools, r.calls.calls), Matched: matched(c.result)}
 		if q.logprobs {
-			ch.Logprobs = s.chatLogprobs(c, q.topShown)
+			ch.Logprobs = s.chatLogprobs(c, q.topShown, q.asIDs)
+		}
+		if q.promptTop >= 0 {
+			out.Prompt = s.promptLogprobs(c, q.promptTop)
 		}
 		if q.ids {
 			ch.IDs = c.result.Part.Tokens
@@ -248,6 +281,7 @@ func (s *Server) chatAnswer(q *chatRequest, choices []*choice) *chatCompletion {
 		}
 		out.Choices = append(out.Choices, ch)
 	}
+	out.Usage = usageOf(choices)
 	return out
 }
 
@@ -260,11 +294,15 @@ func newCall(c call, index *int) toolCall {
 	return t
 }
 
-func matched(r *backend.Result) *string {
-	if r.Matched == "" {
-		return nil
+// matched is what ended a text: a stop string, the id of a stop token, or nil.
+func matched(r *backend.Result) any {
+	switch {
+	case r.StopToken != nil:
+		return *r.StopToken
+	case r.Matched != "":
+		return r.Matched
 	}
-	return &r.Matched
+	return nil
 }
 
 // finishReason is the same whether an answer is streamed or not: what was cut is

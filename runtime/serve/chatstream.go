@@ -23,12 +23,13 @@ type (
 		Delta    chunkDelta      `json:"delta"`
 		Logprobs *chatLogprobs   `json:"logprobs"`
 		Finish   *string         `json:"finish_reason"`
-		Matched  *string         `json:"stop_reason,omitempty"`
+		Matched  any             `json:"stop_reason,omitempty"`
 		IDs      []backend.Token `json:"token_ids,omitempty"`
 	}
 	chunkDelta struct {
 		Role      string     `json:"role,omitempty"`
 		Content   *string    `json:"content,omitempty"`
+		Reasoning string     `json:"reasoning_content,omitempty"`
 		ToolCalls []toolCall `json:"tool_calls,omitempty"`
 	}
 	// nullUsage is a chunk with "usage": null, as those before the last are when
@@ -44,7 +45,7 @@ type chatStream struct {
 	s       *Server
 	q       *chatRequest
 	out     *sse
-	readers []*callReader
+	readers []*answerReader
 	begun   []bool
 	ends    []*choice
 }
@@ -52,10 +53,10 @@ type chatStream struct {
 func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, q *chatRequest) error {
 	st := &chatStream{
 		s: s, q: q, out: s.newSSE(w),
-		readers: make([]*callReader, q.n), begun: make([]bool, q.n), ends: make([]*choice, q.n),
+		readers: make([]*answerReader, q.n), begun: make([]bool, q.n), ends: make([]*choice, q.n),
 	}
 	for i := range st.readers {
-		st.readers[i] = &callReader{tools: q.tools, style: q.style}
+		st.readers[i] = &answerReader{think: thinkReader{state: q.think}, calls: callReader{tools: q.tools, style: q.style}}
 	}
 	err := s.run(r.Context(), &q.job, st.take)
 	if err == nil && q.usage {
@@ -149,20 +150,28 @@ func (st *chatStream) begin(index int) error {
 
 // text writes the next text of a choice.
 func (st *chatStream) text(index int, text string, ids []backend.Token, lp *chatLogprobs) error {
-	content, calls := st.readers[index].push(text)
-	return st.pieces(index, content, calls, ids, lp)
+	return st.part(index, st.readers[index].push(text), ids, lp)
 }
 
-func (st *chatStream) pieces(index int, content string, calls []call, ids []backend.Token, lp *chatLogprobs) error {
+func (st *chatStream) part(index int, p answerPart, ids []backend.Token, lp *chatLogprobs) error {
 	if !st.q.ids {
 		ids = nil
 	}
-	if content != "" || lp != nil || len(ids) > 0 {
-		if err := st.send(chunkChoice{Index: index, Delta: chunkDelta{Content: &content}, Logprobs: lp, IDs: ids}); err != nil {
+	if st.q.silent {
+		p.thought = ""
+	}
+	if p.thought != "" {
+		if err := st.send(chunkChoice{Index: index, Delta: chunkDelta{Reasoning: p.thought}, Logprobs: lp, IDs: ids}); err != nil {
+			return err
+		}
+		ids, lp = nil, nil
+	}
+	if p.said != "" || lp != nil || len(ids) > 0 {
+		if err := st.send(chunkChoice{Index: index, Delta: chunkDelta{Content: &p.said}, Logprobs: lp, IDs: ids}); err != nil {
 			return err
 		}
 	}
-	for _, c := range calls {
+	for _, c := range p.calls {
 		d := chunkDelta{ToolCalls: []toolCall{newCall(c, &c.index)}}
 		if err := st.send(chunkChoice{Index: index, Delta: d}); err != nil {
 			return err
@@ -174,7 +183,7 @@ func (st *chatStream) pieces(index int, content string, calls []call, ids []back
 // tokens writes a finished choice token by token with log-probabilities. A
 // character of several tokens goes with its last.
 func (st *chatStream) tokens(index int, c *choice) error {
-	all := st.s.chatLogprobs(c, st.q.topShown)
+	all := st.s.chatLogprobs(c, st.q.topShown, st.q.asIDs)
 	pieces := st.s.pieces(c.result)
 	for i, text := range pieces {
 		var lp *chatLogprobs
@@ -194,11 +203,12 @@ func (st *chatStream) tokens(index int, c *choice) error {
 
 func (st *chatStream) end(index int, c *choice) error {
 	r := st.readers[index]
-	content, calls := r.finish()
-	if err := st.pieces(index, content, calls, nil, nil); err != nil {
+	rest := r.finish()
+	c.thought = st.s.tokensOf(c, r.think.ended)
+	if err := st.part(index, rest, nil, nil); err != nil {
 		return err
 	}
-	reason := finishReason(c.result, st.q.tools, r.calls)
+	reason := finishReason(c.result, st.q.tools, r.calls.calls)
 	return st.send(chunkChoice{Index: index, Finish: &reason, Matched: matched(c.result)})
 }
 

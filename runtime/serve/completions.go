@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"cmp"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +23,8 @@ type completionRequest struct {
 	stream    bool
 	usage     bool
 	always    bool
+	asIDs     bool // return_tokens_as_token_ids
+	keep      int  // best_of: choices shown of those generated for a prompt
 }
 
 // The JSON of completions; a chunk has the same form.
@@ -40,7 +44,7 @@ type (
 		Text     string              `json:"text"`
 		Logprobs *completionLogprobs `json:"logprobs"`
 		Finish   *string             `json:"finish_reason"`
-		Matched  *string             `json:"stop_reason,omitempty"`
+		Matched  any                 `json:"stop_reason,omitempty"`
 		// Prompt has for each token of the prompt the likeliest ones there and
 		// itself, by id; null for the first, which follows nothing.
 		Prompt []map[string]promptLogprob `json:"prompt_logprobs,omitempty"`
@@ -91,7 +95,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	u := usageOf(ends)
 	out := s.completion(q, &u)
 	out.Emulated = ends[0].result.Emulated
-	for i, c := range ends {
+	for i, c := range q.best(ends) {
 		text := c.result.Part.Text
 		if q.echo {
 			text = c.prompt.text + text
@@ -137,17 +141,22 @@ func (s *Server) readCompletion(r *http.Request, f *fields) (*completionRequest,
 			q.readFrom, q.readTop = 0, q.topShown
 		}
 	}
-	if best := f.whole("best_of", int64(q.n), 1, int64(s.cfg.Limits.Choices)); int(best) != q.n {
-		f.fail("best_of", "is to be the same as n")
-	}
 	f.refuse("the model only continues a text", "suffix")
 	f.refuse("prompts are text or token ids", "prompt_embeds")
 	q.stream, q.usage, q.always = readStream(f)
-	if q.promptTop = int(f.whole("prompt_logprobs", -1, -1, maxTopLogprobs)); q.promptTop >= 0 {
-		s.canLogprobs(f, "prompt_logprobs", 1)
-		if q.stream {
-			f.fail("prompt_logprobs", "is not for streams")
+	q.asIDs = f.flag("return_tokens_as_token_ids", false)
+	q.keep = q.n
+	if best := int(f.whole("best_of", int64(q.n), 1, int64(s.cfg.Limits.Choices))); best != q.keep {
+		switch {
+		case best < q.keep:
+			f.fail("best_of", "is %d, less than n, which is %d", best, q.keep)
+		case q.stream:
+			f.fail("best_of", "is not for streams, unless it is n")
 		}
+		s.canLogprobs(f, "best_of", 0)
+		q.n, q.base.Logprobs = best, true
+	}
+	if q.promptTop = s.readPromptLogprobs(f, &q.job, q.stream); q.promptTop >= 0 {
 		q.readFrom, q.readTop = 0, max(q.readTop, q.promptTop)
 	}
 	if !f.has("prompt") {
@@ -179,7 +188,7 @@ func (s *Server) readPrompts(f *fields) ([]prompt, error) {
 		p, err := s.fromIDs("prompt", ids)
 		return []prompt{p}, err
 	}
-	if len(items)*max(1, int(f.whole("n", 1, 1, math.MaxInt32))) > s.cfg.Limits.Choices {
+	if n := max(f.whole("n", 1, 1, math.MaxInt32), f.whole("best_of", 1, 1, math.MaxInt32)); len(items)*int(n) > s.cfg.Limits.Choices {
 		return nil, badRequest("prompt", "prompt has %d entries; prompts times n may be %d", len(items), s.cfg.Limits.Choices)
 	}
 	var out []prompt
@@ -199,6 +208,28 @@ func (s *Server) readPrompts(f *fields) ([]prompt, error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// best are the choices to show: of each prompt as many as asked for, those with
+// the greatest mean log-probability first if more were generated.
+func (q *completionRequest) best(ends []*choice) []*choice {
+	if q.keep == q.n {
+		return ends
+	}
+	mean := func(c *choice) float64 {
+		sum := 0.0
+		for _, lp := range c.result.Logprobs {
+			sum += finite(lp)
+		}
+		return sum / float64(max(1, len(c.result.Logprobs)))
+	}
+	var out []*choice
+	for of := range slices.Chunk(ends, q.n) {
+		of = slices.Clone(of)
+		slices.SortStableFunc(of, func(a, b *choice) int { return cmp.Compare(mean(b), mean(a)) })
+		out = append(out, of[:q.keep]...)
+	}
+	return out
 }
 
 func (s *Server) completion(q *completionRequest, u *usage) *completion {
@@ -229,7 +260,7 @@ func (s *Server) completionLogprobs(q *completionRequest, c *choice, offset int)
 	at := offset
 	var part []byte // of a character
 	add := func(id backend.Token, value *float64, top []backend.TokenLogprob) {
-		lp.Tokens = append(lp.Tokens, s.tokenText(id))
+		lp.Tokens = append(lp.Tokens, s.tokenName(id, q.asIDs))
 		lp.Values = append(lp.Values, value)
 		lp.Offsets = append(lp.Offsets, at)
 		part = append(part, s.cfg.Vocabulary.Bytes(id)...)
@@ -241,9 +272,9 @@ func (s *Server) completionLogprobs(q *completionRequest, c *choice, offset int)
 			if value != nil {
 				m = map[string]float64{}
 				for _, t := range top {
-					m[s.tokenText(t.Token)] = finite(t.Logprob)
+					m[s.tokenName(t.Token, q.asIDs)] = finite(t.Logprob)
 				}
-				m[s.tokenText(id)] = *value
+				m[s.tokenName(id, q.asIDs)] = *value
 			}
 			lp.Top = append(lp.Top, m)
 		}

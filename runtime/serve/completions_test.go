@@ -88,8 +88,6 @@ func TestEcho(t *testing.T) {
 	}
 	c.refused("/v1/completions", tree{"prompt": "a", "max_tokens": 0}, 400, "max_tokens")
 	c.refused("/v1/completions", tree{"prompt": "a", "suffix": "b"}, 400, "suffix")
-	c.refused("/v1/completions", tree{"prompt": "a", "best_of": 3}, 400, "best_of")
-	c.ok("/v1/completions", tree{"prompt": "a", "best_of": 2, "n": 2, "max_tokens": 1})
 }
 
 // The log-probabilities of a prompt, as vLLM tells them.
@@ -111,7 +109,12 @@ func TestPromptLogprobs(t *testing.T) {
 	}
 	c.refused("/v1/completions", tree{"prompt": "a", "prompt_logprobs": 1, "stream": true}, 400, "prompt_logprobs")
 	c.refused("/v1/completions", tree{"prompt": "a", "prompt_logprobs": 99}, 400, "prompt_logprobs")
-	c.refused("/v1/chat/completions", ask("a", "prompt_logprobs", 0), 400, "prompt_logprobs")
+	got := c.ok("/v1/chat/completions", ask("a", "prompt_logprobs", 0, "max_tokens", 1))
+	ids := c.ok("/tokenize", ask("a"))
+	if list := at(got, "prompt_logprobs").([]any); len(list) != int(ids["count"].(float64)) || list[0] != nil || at(list, 1) == nil {
+		t.Error(got)
+	}
+	c.refused("/v1/chat/completions", ask("a", "prompt_logprobs", 0, "stream", true), 400, "prompt_logprobs")
 }
 
 func TestStops(t *testing.T) {
@@ -133,7 +136,9 @@ func TestStops(t *testing.T) {
 	if got := c.ok("/v1/completions", tree{"prompt": "y", "stop_token_ids": []any{256}, "temperature": 0}); at(got, "choices", 0, "text") != "z" {
 		t.Error(got)
 	}
-	c.refused("/v1/completions", tree{"prompt": "a", "stop_token_ids": []any{99}}, 400, "stop_token_ids")
+	if got := c.ok("/v1/completions", tree{"prompt": "a", "stop_token_ids": []any{100, 256}, "temperature": 0}); at(got, "choices", 0, "text") != "bc" || at(got, "choices", 0, "stop_reason") != 100.0 {
+		t.Error(got)
+	}
 	many := make([]any, 17)
 	for i := range many {
 		many[i] = "x"

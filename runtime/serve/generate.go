@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,12 +16,13 @@ import (
 
 // job is a request of a client: n choices for each of some prompts.
 type job struct {
-	id      string
-	tenant  *tenant
-	prompts []prompt
-	n       int
-	base    backend.Request // of each choice, but for its turns
-	top     int             // likeliest tokens wanted beside each
+	id       string
+	tenant   *tenant
+	prompts  []prompt
+	n        int
+	base     backend.Request // of each choice, but for its turns
+	top      int             // likeliest tokens wanted beside each
+	keepStop bool            // what ended a text is part of it
 	// nothing: the prompt is computed and no token generated.
 	nothing bool
 	// readFrom is the first token of the prompt whose log-probability is
@@ -42,6 +44,8 @@ type choice struct {
 	// ids of the prompt and what was read of it, if asked for.
 	ids  []backend.Token
 	read *backend.LogprobResult
+	// thought is the number of tokens that the model took to think.
+	thought int
 }
 
 // step is something that happened in a job: a piece of a choice, or its end.
@@ -195,6 +199,9 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 			emit(d)
 		})
 	}
+	if err == nil && j.keepStop {
+		s.appendStop(c, emit)
+	}
 	if err == nil {
 		err = s.look(ctx, j, c, &req)
 	}
@@ -212,6 +219,21 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 	}
 	j.tenant.quota.spend(u.SampledTokens + u.ForcedTokens)
 	return c, nil
+}
+
+// appendStop adds what ended a text to it.
+func (s *Server) appendStop(c *choice, emit func(backend.Delta)) {
+	stop := c.result.Matched
+	if id := c.result.StopToken; id != nil {
+		stop = strings.ToValidUTF8(string(s.cfg.Vocabulary.Bytes(*id)), "\ufffd")
+	}
+	if stop == "" {
+		return
+	}
+	emit(backend.Delta{Text: stop})
+	r := *c.result
+	r.Part.Text += stop
+	c.result = &r
 }
 
 // computeOnly puts the prompt in the cache and generates nothing.
@@ -369,6 +391,7 @@ func usageOf(choices []*choice) usage {
 			cached[c.prompt] = min(least, r.CachedTokens)
 		}
 		u.CompletionTokens += r.SampledTokens + r.ForcedTokens
+		u.CompletionDetails.ReasoningTokens += c.thought
 		u.Coppice.ForcedTokens += r.ForcedTokens
 		u.Coppice.ComputedTokens += r.ComputedTokens
 		passes = append(passes, r.Passes...)

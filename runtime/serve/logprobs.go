@@ -2,6 +2,7 @@ package serve
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -35,13 +36,21 @@ type chatLogprobs struct {
 	Refusal []chatLogprob `json:"refusal"`
 }
 
-func (s *Server) tokenLogprob(id backend.Token, lp float64) tokenLogprob {
+func (s *Server) tokenLogprob(id backend.Token, lp float64, asID bool) tokenLogprob {
 	b := s.cfg.Vocabulary.Bytes(id)
-	out := tokenLogprob{Token: s.tokenText(id), Logprob: finite(lp), Bytes: make([]int, len(b))}
+	out := tokenLogprob{Token: s.tokenName(id, asID), Logprob: finite(lp), Bytes: make([]int, len(b))}
 	for i, x := range b {
 		out.Bytes[i] = int(x)
 	}
 	return out
+}
+
+// tokenName is tokenText, or the token's id, as vLLM writes it.
+func (s *Server) tokenName(id backend.Token, asID bool) string {
+	if asID {
+		return "token_id:" + strconv.Itoa(int(id))
+	}
+	return s.tokenText(id)
 }
 
 // tokenText is the text of a token for people: bytes that are no character are
@@ -73,17 +82,17 @@ func (s *Server) tokenText(id backend.Token) string {
 }
 
 // chatLogprobs are those of a choice.
-func (s *Server) chatLogprobs(c *choice, top int) *chatLogprobs {
+func (s *Server) chatLogprobs(c *choice, top int, asIDs bool) *chatLogprobs {
 	out := &chatLogprobs{Content: []chatLogprob{}}
 	r := c.result
 	for i, id := range r.Part.Tokens {
 		if i >= len(r.Logprobs) {
 			break
 		}
-		e := chatLogprob{tokenLogprob: s.tokenLogprob(id, r.Logprobs[i]), Top: []tokenLogprob{}}
+		e := chatLogprob{tokenLogprob: s.tokenLogprob(id, r.Logprobs[i], asIDs), Top: []tokenLogprob{}}
 		if i < len(c.top) {
 			for _, t := range c.top[i][:min(top, len(c.top[i]))] {
-				e.Top = append(e.Top, s.tokenLogprob(t.Token, t.Logprob))
+				e.Top = append(e.Top, s.tokenLogprob(t.Token, t.Logprob, asIDs))
 			}
 		}
 		out.Content = append(out.Content, e)

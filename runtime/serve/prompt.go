@@ -18,6 +18,7 @@ type prompt struct {
 	turns []backend.Turn
 	ids   []backend.Token // nil without a vocabulary
 	text  string          // of raw prompts, for echo
+	think thinking
 }
 
 // tokens returns the ids exactly as the backend feeds them, which may begin with
@@ -106,7 +107,11 @@ func (s *Server) fromChat(messages []chat.Message, o chatOptions) (prompt, error
 		pieces = append(pieces, tokenizer.Piece{Text: o.prefill, Special: o.special})
 	}
 	v := s.cfg.Vocabulary
-	return s.fromIDs("messages", v.WithBOS(v.EncodePieces(pieces)))
+	p, err := s.fromIDs("messages", v.WithBOS(v.EncodePieces(pieces)))
+	if n := len(pieces); s.tools.thinks && n > 0 && open == "" && o.prefill == "" && !o.closed {
+		p.think = thinkingAfter(pieces[n-1].Text)
+	}
+	return p, err
 }
 
 // chatTurns makes a prompt of messages for a backend that writes chats itself.
@@ -189,35 +194,7 @@ func readMessages(f *fields) []chat.Message {
 }
 
 // readContent reads content that is a string or a list of parts.
-func readContent(m *fields) string {
-	raw := m.raw("content")
-	if raw == nil {
-		return ""
-	}
-	if s, ok := jsonString(raw); ok {
-		return s
-	}
-	parts, ok := m.list("content")
-	if !ok {
-		return ""
-	}
-	var b strings.Builder
-	for i, raw := range parts {
-		p := m.within(fmt.Sprintf("content.%d", i), raw)
-		switch kind := p.text("type"); kind {
-		case "text", "input_text", "output_text":
-			if !p.has("text") {
-				p.fail("text", "is missing")
-			}
-			b.WriteString(p.text("text"))
-		case "refusal":
-			b.WriteString(p.text("refusal"))
-		default:
-			p.fail("type", "is %q; this model takes parts of type text only", clip(kind))
-		}
-	}
-	return b.String()
-}
+func readContent(m *fields) string { return readText(m, "content") }
 
 func readToolCalls(m *fields) []chat.ToolCall {
 	items, ok := m.list("tool_calls")

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
 // The ranges of numbers that clients may ask for.
@@ -66,49 +69,108 @@ func (s *Server) readBias(f *fields) map[backend.Token]float64 {
 	return out
 }
 
-// readStop reads stop strings and the ids that end a generation. Ids other than
-// those that end it anyway cannot be stops.
-func (s *Server) readStop(f *fields, name string, limit int) []string {
+// readStop reads stop strings and the ids that end a generation. The model's end
+// tokens end it anyway.
+func (s *Server) readStop(f *fields, name string, limit int, rules *backend.TokenRules) []string {
 	stop := f.texts(name, limit)
 	for _, t := range stop {
 		if t == "" {
 			f.fail(name, "holds an empty string")
 		}
 	}
-	items, _ := f.list("stop_token_ids")
-	for _, item := range items {
-		id, ok := jsonInt(item)
-		if !ok {
-			f.fail("stop_token_ids", "is to be a list of token ids")
-			break
+	for _, id := range s.readTokens(f, "stop_token_ids") {
+		if !slices.Contains(s.cfg.Vocabulary.EndTokens(), id) {
+			rules.Stop = append(rules.Stop, id)
 		}
-		if v := s.cfg.Vocabulary; v != nil {
-			for _, end := range v.EndTokens() {
-				ok = ok && int64(end) != id
-			}
-			if !ok {
-				continue
-			}
-		}
-		f.fail("stop_token_ids", "holds %d, which is not one of the model's end tokens; use stop with the token's text", id)
+	}
+	if len(rules.Stop) > 0 {
+		s.canRule(f, "stop_token_ids")
 	}
 	return stop
+}
+
+// readTokens reads a list of ids, nil if it is not there.
+func (s *Server) readTokens(f *fields, name string) []backend.Token {
+	raw := f.raw(name)
+	if raw == nil {
+		return nil
+	}
+	v := s.cfg.Vocabulary
+	ids, ok := readIDs(raw)
+	switch {
+	case v == nil:
+		f.fail(name, "is not supported: this model shows no token ids")
+		return nil
+	case !ok:
+		f.fail(name, "is to be a list of token ids")
+		return nil
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= v.Size() {
+			f.fail(name, "holds token %d; the vocabulary has %d", id, v.Size())
+		}
+	}
+	return ids
+}
+
+func (s *Server) canRule(f *fields, name string) {
+	if !s.info.Capabilities.TokenRules {
+		f.fail(name, "is not supported: this model takes no rules about single tokens")
+	}
+}
+
+// maxBadWords bounds the sequences that are looked for at each token.
+const maxBadWords = 1000
+
+// readRules reads allowed_token_ids and bad_words.
+func (s *Server) readRules(f *fields, rules *backend.TokenRules) {
+	if f.has("allowed_token_ids") {
+		s.canRule(f, "allowed_token_ids")
+		if rules.Allowed = s.readTokens(f, "allowed_token_ids"); len(rules.Allowed) == 0 {
+			f.fail("allowed_token_ids", "is empty")
+		}
+	}
+	words := f.texts("bad_words", maxBadWords)
+	if len(words) == 0 {
+		return
+	}
+	s.canRule(f, "bad_words")
+	v := s.cfg.Vocabulary
+	if v == nil {
+		f.fail("bad_words", "is not supported: this model shows no token ids")
+		return
+	}
+	for _, w := range words {
+		if w == "" {
+			f.fail("bad_words", "holds an empty string")
+			continue
+		}
+		// As at the beginning of a text, and as a word after others.
+		for _, text := range []string{w, " " + strings.TrimLeft(w, " ")} {
+			ids := v.EncodePieces([]tokenizer.Piece{{Text: text}})
+			if len(ids) > 0 && !slices.ContainsFunc(rules.Banned, func(b []backend.Token) bool { return slices.Equal(b, ids) }) {
+				rules.Banned = append(rules.Banned, ids)
+			}
+		}
+	}
 }
 
 // readCommon reads what all ways to generate share.
 func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	r := &j.base
 	r.Sampling = s.readSampling(f)
-	r.Stop = s.readStop(f, "stop", maxStops)
+	r.Stop = s.readStop(f, "stop", maxStops, &r.Tokens)
+	s.readRules(f, &r.Tokens)
+	j.keepStop = f.flag("include_stop_str_in_output", false)
 	r.MinTokens = int(f.whole("min_tokens", 0, 0, math.MaxInt32))
 	r.IgnoreEOS = f.flag("ignore_eos", false)
 	r.Constraint, j.constraintAt = readConstraint(f)
 	r.Salt = t.salt(readSalt(f, "cache_salt"))
 	j.n = int(f.whole("n", 1, 1, int64(s.cfg.Limits.Choices)))
 	f.whole("priority", 0, math.MinInt32, math.MaxInt32)
-	f.refuse("the model draws from its whole vocabulary; use logit_bias or a grammar", "allowed_token_ids", "bad_words", "logits_processors")
-	f.refuse("sampling is the only way to generate", "use_beam_search")
-	f.refuse("stop strings are never part of the text", "include_stop_str_in_output")
+	f.refuse("use logit_bias, allowed_token_ids, bad_words or a grammar", "logits_processors")
+	f.refuse("sampling is the only way to generate", "use_beam_search", "repetition_detection")
+	f.refuse("only log-probabilities of the likeliest tokens are shown", "logprob_token_ids")
 	if r.IgnoreEOS && !r.Constraint.IsZero() {
 		r.IgnoreEOS = false // a complete constraint ends
 	}

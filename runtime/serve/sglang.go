@@ -193,7 +193,8 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 	if b.MinTokens > b.MaxTokens {
 		p.fail("min_new_tokens", "is more than max_new_tokens")
 	}
-	b.Stop = s.readStop(p, "stop", 32)
+	b.Stop = s.readStop(p, "stop", 32, &b.Tokens)
+	q.keepStop = p.flag("no_stop_trim", false)
 	b.IgnoreEOS = p.flag("ignore_eos", false)
 	q.n = int(p.whole("n", 1, 1, int64(s.cfg.Limits.Choices)))
 	b.Constraint, q.constraintAt = readConstraint(&fields{members: pick(p, "regex", "json_schema", "ebnf", "structural_tag"), path: p.path, first: p.first})
@@ -202,7 +203,6 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 		b.IgnoreEOS = false
 	}
 	p.refuse("use regex, which limits the whole output", "stop_regex")
-	p.refuse("stop strings are never part of the text", "no_stop_trim")
 	p.refuse("sampling is the only way to generate", "beam_width", "custom_params")
 }
 
@@ -308,6 +308,8 @@ func (s *Server) sglangEnd(q *sglangRequest, i int, c *choice) sglangAnswer {
 	switch {
 	case r.Finish == backend.FinishLength:
 		out.Meta.FinishReason = &sglangFinish{Type: "length", Length: &out.Meta.CompletionTokens}
+	case r.StopToken != nil:
+		out.Meta.FinishReason = &sglangFinish{Type: "stop", Matched: *r.StopToken}
 	case r.Matched != "":
 		out.Meta.FinishReason = &sglangFinish{Type: "stop", Matched: r.Matched}
 	default:

@@ -86,6 +86,14 @@ func (e *sse) numbered(id uint64, v any) error {
 	return e.data(v)
 }
 
+// event is data with a name.
+func (e *sse) event(name string, v any) error {
+	if e.err == nil {
+		e.buf.WriteString("event: " + name + "\n")
+	}
+	return e.data(v)
+}
+
 // line adds an event that is not JSON.
 func (e *sse) line(text string) { e.buf.WriteString("data: " + text + "\n\n") }
 

@@ -90,13 +90,7 @@ func (r *callReader) keep() int {
 	if !r.text && !r.style.tagged && strings.HasPrefix(strings.TrimSpace(r.held), "{") {
 		return len(r.held) // the whole answer may be a call
 	}
-	n := 0
-	for k := min(len(openTag)-1, len(r.held)); k > 0; k-- {
-		if strings.HasSuffix(r.held, openTag[:k]) {
-			n = k
-			break
-		}
-	}
+	n := overlap(r.held, openTag)
 	blank := len(r.held) - n - len(strings.TrimRight(r.held[:len(r.held)-n], blanks))
 	return n + blank
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,6 +33,7 @@ const (
 // toolset is the tools of a request.
 type toolset struct {
 	list     []tool
+	shown    []tool          // to the model, if those are more
 	raw      json.RawMessage // as the client wrote them, for the template
 	choice   toolChoice
 	named    *tool
@@ -52,6 +54,7 @@ type toolStyle struct {
 	listed bool // it prints the tools
 	tagged bool // it writes calls as <tool_call>{...}</tool_call>
 	begin  bool // what an answer begins with can be part of the prompt
+	thinks bool // it knows of thoughts before an answer
 }
 
 const (
@@ -73,7 +76,10 @@ func styleOf(t *chat.Template) toolStyle {
 			listed = listed || strings.Contains(p.Text, "probe")
 		}
 	}
-	return toolStyle{listed: listed, tagged: !listed || strings.Contains(t.Source(), openTag), begin: true}
+	return toolStyle{
+		listed: listed, tagged: !listed || strings.Contains(t.Source(), openTag), begin: true,
+		thinks: strings.Contains(t.Source(), closeThink),
+	}
 }
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.\-]{1,64}$`)
@@ -97,26 +103,33 @@ func readTools(f *fields) *toolset {
 			o.fail("function", "is missing")
 			continue
 		}
-		x := tool{name: fn.text("name"), doc: fn.text("description"), schema: fn.raw("parameters")}
 		fn.flag("strict", false)
-		switch {
-		case !toolName.MatchString(x.name):
-			fn.fail("name", "is %q; it is to be 1 to 64 letters, digits, or any of _ . -", clip(x.name))
-		case t.find(x.name) != nil:
-			fn.fail("name", "is %q, as another tool's", x.name)
-		}
-		if x.schema == nil {
-			x.schema = noArguments
-		} else if x.schema[0] != '{' {
-			fn.fail("parameters", "is to be a JSON Schema object")
-		}
-		t.list = append(t.list, x)
+		t.list = append(t.list, readFunction(fn, t))
 	}
-	t.readChoice(f)
+	t.readChoiceBy(f, func(o *fields) *fields { return o.object("function") }, func(o *fields) *fields { return o.object("allowed_tools") })
 	return t
 }
 
-func (t *toolset) readChoice(f *fields) {
+// readFunction reads a function that is not yet one of t's.
+func readFunction(fn *fields, t *toolset) tool {
+	x := tool{name: fn.text("name"), doc: fn.text("description"), schema: fn.raw("parameters")}
+	switch {
+	case !toolName.MatchString(x.name):
+		fn.fail("name", "is %q; it is to be 1 to 64 letters, digits, or any of _ . -", clip(x.name))
+	case t.find(x.name) != nil:
+		fn.fail("name", "is %q, as another tool's", x.name)
+	}
+	if x.schema == nil {
+		x.schema = noArguments
+	} else if x.schema[0] != '{' {
+		fn.fail("parameters", "is to be a JSON Schema object")
+	}
+	return x
+}
+
+// readChoiceBy reads tool_choice; function finds what holds a tool's name, and
+// allowed what holds the tools allowed, in the objects where they are named.
+func (t *toolset) readChoiceBy(f *fields, function, allowed func(*fields) *fields) {
 	raw := f.raw("tool_choice")
 	if len(t.list) > 0 {
 		t.choice = toolsAuto
@@ -135,18 +148,61 @@ func (t *toolset) readChoice(f *fields) {
 			f.fail("tool_choice", "is %q; it is to be none, auto, required or a function", clip(word))
 		}
 	} else if o := f.object("tool_choice"); o != nil {
-		if kind := o.text("type"); kind != "function" {
-			o.fail("type", "is %q; it is to be function", clip(kind))
+		switch kind := o.text("type"); kind {
+		case "function":
+			t.name(function(o), o)
+		case "allowed_tools":
+			t.allow(allowed(o), o, function)
+		default:
+			o.fail("type", "is %q; it is to be function or allowed_tools", clip(kind))
 		}
-		if fn := o.object("function"); fn == nil {
-			o.fail("function", "is missing")
-		} else if t.named = t.find(fn.text("name")); t.named == nil {
-			fn.fail("name", "is %q, which is none of the tools", clip(fn.text("name")))
-		}
-		t.choice = toolsNamed
 	}
 	if len(t.list) == 0 && t.choice != toolsNone {
 		f.fail("tool_choice", "asks for tools and there are none")
+	}
+}
+
+// name reads the choice of one function, whose name is in fn, a member of o.
+func (t *toolset) name(fn, o *fields) {
+	if fn == nil {
+		o.fail("function", "is missing")
+	} else if t.named = t.find(fn.text("name")); t.named == nil {
+		fn.fail("name", "is %q, which is none of the tools", clip(fn.text("name")))
+	}
+	t.choice = toolsNamed
+}
+
+// allow reads a choice among some of the tools, which is in a, a member of o; of
+// finds the name of one. The model is shown all tools, so that the prompt does
+// not change from one request to the next.
+func (t *toolset) allow(a, o *fields, of func(*fields) *fields) {
+	if a == nil {
+		o.fail("allowed_tools", "is missing")
+		return
+	}
+	switch mode := a.text("mode"); mode {
+	case "auto":
+		t.choice = toolsAuto
+	case "required":
+		t.choice = toolsRequired
+	default:
+		a.fail("mode", "is %q; it is to be auto or required", clip(mode))
+	}
+	items, _ := a.list("tools")
+	if len(items) == 0 {
+		a.fail("tools", "is to be a list of at least one tool")
+	}
+	t.shown = t.list
+	t.list = nil
+	for i, item := range items {
+		x := a.within(fmt.Sprintf("tools.%d", i), item)
+		if fn := of(x); fn == nil {
+			x.fail("function", "is missing")
+		} else if at := slices.IndexFunc(t.shown, func(k tool) bool { return k.name == fn.text("name") }); at < 0 {
+			fn.fail("name", "is %q, which is none of the tools", clip(fn.text("name")))
+		} else if t.find(fn.text("name")) == nil {
+			t.list = append(t.list, t.shown[at])
+		}
 	}
 }
 
@@ -183,7 +239,11 @@ func (t *toolset) plan(messages []chat.Message, style toolStyle) (msgs []chat.Me
 func (t *toolset) describe(messages []chat.Message) []chat.Message {
 	var b strings.Builder
 	b.WriteString("You can call functions. Each line is one, as JSON:\n<tools>\n")
-	for _, x := range t.list {
+	shown := t.list
+	if t.shown != nil {
+		shown = t.shown
+	}
+	for _, x := range shown {
 		line, err := encode(struct {
 			Name        string          `json:"name"`
 			Description string          `json:"description,omitempty"`

@@ -1,0 +1,187 @@
+package serve
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend/puppet"
+)
+
+// Rules about single tokens reach the engine, and are refused by name where they
+// make no sense or the model takes none.
+func TestTokenRules(t *testing.T) {
+	c := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
+	for _, x := range []struct {
+		more tree
+		text string
+	}{
+		{tree{}, "bcdef"},
+		{tree{"allowed_token_ids": []any{113}}, "qqqqq"},
+		{tree{"bad_words": []any{"de"}}, "bcd*"},
+		{tree{"bad_words": "c"}, "b*"},
+		{tree{"stop": "e", "include_stop_str_in_output": true}, "bcde"},
+		{tree{"stop_token_ids": []any{101}, "include_stop_str_in_output": true}, "bcde"},
+	} {
+		body := tree{"prompt": "a", "max_tokens": 5, "temperature": 0}
+		for k, v := range x.more {
+			body[k] = v
+		}
+		got := at(c.ok("/v1/completions", body), "choices", 0, "text").(string)
+		if want, open := strings.CutSuffix(x.text, "*"); got != want && !open || !strings.HasPrefix(got, want) || open && got == "bcdef" {
+			t.Errorf("%v: %q, want %q", x.more, got, x.text)
+		}
+		body["stream"] = true
+		var said strings.Builder
+		for _, e := range c.stream("/v1/completions", body) {
+			said.WriteString(at(e, "choices", 0, "text").(string))
+		}
+		if said.String() != got {
+			t.Errorf("%v: streamed %q, whole %q", x.more, said.String(), got)
+		}
+	}
+	got := c.ok("/generate", tree{"text": "a", "sampling_params": tree{"temperature": 0, "stop": "e", "no_stop_trim": true, "max_new_tokens": 9}})
+	if got["text"] != "bcde" || at(got, "meta_info", "finish_reason", "matched") != "e" {
+		t.Error(got)
+	}
+	got = c.ok("/generate", tree{"text": "a", "sampling_params": tree{"temperature": 0, "stop_token_ids": []any{101}}})
+	if got["text"] != "bcd" || at(got, "meta_info", "finish_reason", "matched") != 101.0 {
+		t.Error(got)
+	}
+	for param, v := range map[string]any{
+		"allowed_token_ids": []any{}, "stop_token_ids": []any{-1}, "bad_words": []any{""}, "logprob_token_ids": []any{1}, "repetition_detection": tree{"max_pattern_size": 3},
+	} {
+		c.refused("/v1/completions", tree{"prompt": "a", param: v}, 400, param)
+	}
+	c.refused("/v1/completions", tree{"prompt": "a", "allowed_token_ids": []any{9999}}, 400, "allowed_token_ids")
+	c.refused("/v1/completions", tree{"prompt": "a", "allowed_token_ids": "a"}, 400, "allowed_token_ids")
+	// A rule that leaves a constraint nothing is the request's fault.
+	if status, out := c.post("/v1/completions", tree{"prompt": "a", "allowed_token_ids": []any{113}, "guided_regex": "xyz"}); status != 400 {
+		t.Error(status, out)
+	}
+	m := puppet.New()
+	m.OnAny().Reply("x")
+	bare := serveFor(t, m, nil)
+	for param, v := range map[string]any{"allowed_token_ids": []any{1}, "stop_token_ids": []any{1}, "bad_words": []any{"x"}} {
+		bare.refused("/v1/chat/completions", ask("a", param, v), 400, param)
+	}
+	bare.ok("/v1/chat/completions", ask("a", "stop_token_ids", []any{256})) // the end token stops it anyway
+}
+
+// Of best_of choices the likeliest are shown.
+func TestBestOf(t *testing.T) {
+	c := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
+	body := tree{"prompt": []any{"a", "m"}, "n": 2, "best_of": 6, "seed": 3, "temperature": 2, "max_tokens": 4, "logprobs": 0}
+	got := c.ok("/v1/completions", body)
+	all := c.ok("/v1/completions", tree{"prompt": []any{"a", "m"}, "n": 6, "seed": 3, "temperature": 2, "max_tokens": 4, "logprobs": 0})
+	mean := func(doc tree, i int) float64 {
+		sum := 0.0
+		list := at(doc, "choices", i, "logprobs", "token_logprobs").([]any)
+		for _, x := range list {
+			sum += x.(float64)
+		}
+		return sum / float64(len(list))
+	}
+	if n := len(got["choices"].([]any)); n != 4 {
+		t.Fatalf("%d choices", n)
+	}
+	for p := range 2 {
+		best := math.Inf(-1)
+		for i := range 6 {
+			best = max(best, mean(all, p*6+i))
+		}
+		if a, b := mean(got, p*2), mean(got, p*2+1); a != best || b > a {
+			t.Errorf("prompt %d: means %v and %v, the best is %v", p, a, b, best)
+		}
+	}
+	if a, b := at(got, "usage", "completion_tokens"), at(all, "usage", "completion_tokens"); a != b {
+		t.Errorf("%v tokens used, %v generated", a, b)
+	}
+	c.refused("/v1/completions", tree{"prompt": "a", "n": 3, "best_of": 2}, 400, "best_of")
+	c.refused("/v1/completions", tree{"prompt": "a", "best_of": 2, "stream": true}, 400, "best_of")
+	c.refused("/v1/completions", tree{"prompt": "a", "best_of": 4000}, 400, "best_of")
+}
+
+// Tokens of log-probabilities may be asked for as ids.
+func TestTokensAsIDs(t *testing.T) {
+	c := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
+	got := c.ok("/v1/completions", tree{"prompt": "a", "max_tokens": 1, "temperature": 0, "logprobs": 1, "return_tokens_as_token_ids": true})
+	if at(got, "choices", 0, "logprobs", "tokens", 0) != "token_id:98" || at(got, "choices", 0, "logprobs", "top_logprobs", 0, "token_id:98") == nil {
+		t.Error(got)
+	}
+	got = c.ok("/v1/chat/completions", ask("a", "max_tokens", 1, "logprobs", true, "top_logprobs", 1, "return_tokens_as_token_ids", true))
+	if s := at(got, "choices", 0, "logprobs", "content", 0, "token").(string); !strings.HasPrefix(s, "token_id:") {
+		t.Error(got)
+	}
+}
+
+func TestScore(t *testing.T) {
+	e := newEngine(t, &chain{next: alphabet})
+	c := serveFor(t, e, nil)
+	// The chain gives what follows 8 and all else 0.
+	likely := math.Exp(8) / (math.Exp(8) + 256)
+	for _, x := range []struct {
+		body tree
+		want [][]float64
+	}{
+		{tree{"query": "a", "items": []any{"b", "x"}, "label_token_ids": []any{'c', 'y'}}, [][]float64{{likely, likely / math.Exp(8)}, {likely / math.Exp(8), likely}}},
+		{tree{"query": "a", "items": "b", "label_token_ids": []any{'c', 'y'}, "apply_softmax": true}, [][]float64{{1 / (1 + math.Exp(-8)), 1 / (1 + math.Exp(8))}}},
+		{tree{"query": "a", "items": []any{"x"}, "item_first": true, "label_token_ids": []any{'b'}}, [][]float64{{likely}}},
+		{tree{"query": []any{97}, "items": []any{[]any{98}}, "label_token_ids": []any{'c'}}, [][]float64{{likely}}},
+		{tree{"query": nil, "items": []any{"b"}, "label_token_ids": []any{'c'}}, [][]float64{{likely}}},
+	} {
+		got := c.ok("/v1/score", x.body)
+		for i, row := range x.want {
+			for j, want := range row {
+				if p, _ := at(got, "scores", i).([]any)[j].(float64); math.Abs(p-want) > 1e-6 {
+					t.Errorf("%v: score %d,%d is %v, want %v", x.body, i, j, p, want)
+				}
+			}
+		}
+		if got["object"] != "scoring" || at(got, "usage", "prompt_tokens").(float64) < 1 {
+			t.Error(got)
+		}
+	}
+	long := strings.Repeat("a", 300)
+	c.ok("/v1/score", tree{"query": long, "items": []any{"b"}, "label_token_ids": []any{1}})
+	warm := c.ok("/v1/score", tree{"query": long, "items": []any{"c"}, "label_token_ids": []any{1, 2}})
+	if n := at(warm, "usage", "prompt_tokens_details", "cached_tokens").(float64); n < 256 {
+		t.Errorf("%v tokens of the query were cached", n)
+	}
+	for param, body := range map[string]tree{
+		"label_token_ids": {"query": "a", "items": []any{"b"}},
+		"items":           {"query": "a", "items": []any{}, "label_token_ids": []any{1}},
+		"query":           {"query": 5, "items": []any{"b"}, "label_token_ids": []any{1}},
+		"model":           {"query": "a", "items": []any{"b"}, "label_token_ids": []any{1}, "model": 4},
+	} {
+		c.refused("/v1/score", body, 400, param)
+	}
+	c.refused("/v1/score", tree{"query": "a", "items": []any{[]any{"x"}}, "label_token_ids": []any{1}}, 400, "items")
+	c.refused("/v1/score", tree{"query": "a", "items": []any{"b"}, "label_token_ids": []any{999}}, 400, "label_token_ids")
+	if e := c.refused("/v1/score", tree{"query": strings.Repeat("a", 600), "items": []any{"b"}, "label_token_ids": []any{1}}, 400, "items"); e["code"] != "context_length_exceeded" {
+		t.Error(e)
+	}
+	serveFor(t, puppet.New(), nil).refused("/v1/score", tree{"query": "a", "items": []any{"b"}, "label_token_ids": []any{1}}, 400, "")
+	if st := e.Stats(); st.Held != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestProbabilities(t *testing.T) {
+	inf := math.Inf(-1)
+	for _, x := range []struct {
+		in    []float64
+		alone bool
+		want  []float64
+	}{
+		{[]float64{inf, 0}, false, []float64{0, 1}},
+		{[]float64{inf, inf}, true, []float64{0.5, 0.5}},
+		{[]float64{-2000, -2000}, true, []float64{0.5, 0.5}},
+	} {
+		for i, p := range probabilities(x.in, x.alone) {
+			if p != x.want[i] {
+				t.Errorf("%v: %v", x.in, p)
+			}
+		}
+	}
+}
