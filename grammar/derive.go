@@ -162,21 +162,65 @@ const (
 	allSearches        = 1_000_000
 )
 
-// nonEmpty reports whether some text matches. Expressions without And and Not
-// answer at once; for others the states are searched breadth first.
-func (p *pool) nonEmpty(id nodeID) bool {
-	switch p.nodes[id].alive {
-	case 1:
-		return true
-	case -1:
-		return false
+// nearness sorts the states of a search by the length of the shortest text
+// they may still match, in bytes: those from which the least is missing come
+// first, the latest found of them foremost.
+type nearness [32][]int32
+
+func (q *nearness) push(i int32, least int32) {
+	least = min(least, int32(len(q)-1))
+	q[least] = append(q[least], i)
+}
+
+func (q *nearness) pop() (i int32, ok bool) {
+	for least := range q {
+		if n := len(q[least]); n > 0 {
+			i, q[least] = q[least][n-1], q[least][:n-1]
+			return i, true
+		}
 	}
+	return 0, false
+}
+
+// nonEmpty reports whether some text matches. Expressions without And and Not
+// answer at once.
+func (p *pool) nonEmpty(id nodeID) bool {
+	// A chain is as alive as its least part.
+	for p.nodes[id].alive == 0 && p.nodes[id].kind == kCat {
+		if !p.nonEmpty(p.nodes[id].a) {
+			p.nodes[id].alive = -1
+			return false
+		}
+		next := p.nodes[id].b
+		if p.nodes[next].alive != 0 {
+			p.nodes[id].alive = p.nodes[next].alive
+			break
+		}
+		id = next
+	}
+	if alive := p.nodes[id].alive; alive != 0 {
+		return alive > 0
+	}
+	if rest, bound, ok := p.splitBound(id); ok && p.nodes[rest].alive > 0 {
+		if n := p.reachOf(rest); n >= 0 && int(bound) >= n {
+			p.nodes[id].alive = 1
+			return true
+		}
+	}
+	return p.search(id)
+}
+
+// search answers nonEmpty by following the states of id, the nearest to an end
+// first.
+func (p *pool) search(id nodeID) bool {
 	type item struct {
 		id     nodeID
 		parent int32
 	}
-	queue := []item{{id, -1}}
+	items := []item{{id, -1}}
 	seen := map[nodeID]bool{id: true}
+	var queue nearness
+	queue.push(0, 0)
 	found := int32(-1)
 	budget := min(searchSteps, p.searches)
 	if !p.running {
@@ -185,22 +229,27 @@ func (p *pool) nonEmpty(id nodeID) bool {
 	all := budget
 	defer func() { p.searches -= all - budget }()
 search:
-	for i := 0; i < len(queue); i++ {
-		cur := queue[i].id
+	for {
+		i, ok := queue.pop()
+		if !ok {
+			break
+		}
+		cur := items[i].id
 		cls := p.classMapOf(p.nodes[cur].cuts)
 		for _, b := range cls.rep {
 			n := p.derive(cur, b)
 			budget--
 			a := p.nodes[n].alive
 			if a == 1 {
-				found = int32(i)
+				found = i
 				break search
 			}
 			if a == -1 || seen[n] {
 				continue
 			}
 			seen[n] = true
-			queue = append(queue, item{n, int32(i)})
+			items = append(items, item{n, i})
+			queue.push(int32(len(items)-1), p.nodes[n].least)
 		}
 		if budget < 0 {
 			if p.running {
@@ -211,13 +260,13 @@ search:
 		}
 	}
 	if found < 0 {
-		for _, it := range queue {
+		for _, it := range items {
 			p.nodes[it.id].alive = -1
 		}
 		return false
 	}
-	for i := found; i >= 0; i = queue[i].parent {
-		p.nodes[queue[i].id].alive = 1
+	for i := found; i >= 0; i = items[i].parent {
+		p.nodes[items[i].id].alive = 1
 	}
 	return true
 }

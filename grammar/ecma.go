@@ -194,7 +194,24 @@ func (r *pattern) alternation(top bool) nodeID {
 		list = append(list, r.sequence(top))
 	}
 	r.depth--
-	return r.p.alt(list...)
+	return r.p.alt(r.p.joinClasses(r.e, list)...)
+}
+
+// joinClasses makes one class of the classes in list.
+func (p *pool) joinClasses(e encoder, list []nodeID) []nodeID {
+	var all []rng
+	rest := make([]nodeID, 0, len(list))
+	for _, id := range list {
+		if r, ok := p.ranges[id]; ok {
+			all = append(all, r...)
+			continue
+		}
+		rest = append(rest, id)
+	}
+	if len(list)-len(rest) < 2 {
+		return list
+	}
+	return append(rest, p.class(e, all))
 }
 
 // look is a lookahead before item number at of a sequence.

@@ -115,6 +115,7 @@ func (p *pool) class(e encoder, ranges []rng) nodeID {
 		nd.whole, nd.lo, nd.hi = int8(e)+1, 1, 1
 	}
 	p.classes[string(key)] = id
+	p.ranges[id] = ranges
 	return id
 }
 

@@ -1,9 +1,6 @@
 package grammar
 
-import (
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // maskEntry is the tokens that may come next, as words or, when they are few,
 // as a list. End tokens are not in it.
@@ -16,23 +13,25 @@ func (e *maskEntry) size() int { return 8*len(e.words) + 4*len(e.list) + 64 }
 
 // maskStore remembers masks under a budget of bytes.
 type maskStore struct {
-	bytes   int
-	max     int
-	places  []*place
-	scratch []uint64
-	second  []uint64
-	inner   []uint64
-	sp      []*place
-	sn, sr  []nodeID
-	slack   int // see reference
+	bytes  int
+	max    int
+	places []*place
+	all    tokenSet // of the place
+	second tokenSet
+	inner  tokenSet // of one lexeme
+	sp     []*place
+	sn, sr []nodeID
+	slack  int // see reference
+	// likeWork is what comparisons for the mask under way may still take.
+	likeWork int
 }
 
 func (m *machine) initMasks() {
 	s := &m.masks
 	s.max = m.limits.MaskBytes
-	s.scratch = make([]uint64, m.vocab.MaskWords())
-	s.second = make([]uint64, m.vocab.MaskWords())
-	s.inner = make([]uint64, m.vocab.MaskWords())
+	for _, set := range []*tokenSet{&s.all, &s.second, &s.inner} {
+		set.words = make([]uint64, m.vocab.MaskWords())
+	}
 	s.sp = make([]*place, m.vocab.maxLen+1)
 	s.sn = make([]nodeID, m.vocab.maxLen+1)
 	s.sr = make([]nodeID, m.vocab.maxLen+1)
@@ -69,17 +68,18 @@ func (m *machine) maskOf(p *place) *maskEntry {
 }
 
 func (m *machine) computeMask(p *place) *maskEntry {
-	all := m.masks.scratch
-	clear(all)
+	m.masks.likeWork = alikeWork
+	all := &m.masks.all
+	all.reset()
 	for _, c := range p.configs {
 		in := m.innerOf(c.node)
-		in.tokens.addTo(all)
+		all.addAll(in.tokens)
 		acc, recorded := all, c.stack != nil && m.frames[c.stack.frame].kind == frRecord
 		if recorded {
 			// What follows depends on the whole text of the item, which the
 			// rests leave out: each token is tried.
-			acc = m.masks.second
-			clear(acc)
+			acc = &m.masks.second
+			acc.reset()
 		}
 		for i := range in.exits {
 			x := &in.exits[i]
@@ -102,19 +102,17 @@ func (m *machine) computeMask(p *place) *maskEntry {
 			}
 		}
 		if recorded {
-			m.verify(p, acc)
-			for i, w := range acc {
-				all[i] |= w
-			}
+			m.verify(p, acc.dense())
+			all.addAll(acc.pack())
 		}
 	}
 	for _, c := range p.configs {
 		if c.stack != nil && int(c.stack.depth)+m.span >= int(m.maxDepth) {
-			m.verify(p, all)
+			m.verify(p, all.dense())
 			break
 		}
 	}
-	return packMask(all)
+	return all.pack()
 }
 
 // verify removes the tokens that do not lead anywhere from p.
@@ -131,38 +129,6 @@ tokens:
 				continue tokens
 			}
 		}
-	}
-}
-
-// packMask copies a mask in its smaller form.
-func packMask(acc []uint64) *maskEntry {
-	n := 0
-	for _, w := range acc {
-		n += bits.OnesCount64(w)
-	}
-	e := &maskEntry{}
-	if n < len(acc)/2 {
-		e.list = make([]int32, 0, n)
-		for i, w := range acc {
-			for ; w != 0; w &= w - 1 {
-				e.list = append(e.list, int32(i*64+bits.TrailingZeros64(w)))
-			}
-		}
-		return e
-	}
-	e.words = slices.Clone(acc)
-	return e
-}
-
-func (e *maskEntry) addTo(acc []uint64) {
-	if e.words != nil {
-		for i, w := range e.words {
-			acc[i] |= w
-		}
-		return
-	}
-	for _, t := range e.list {
-		acc[t>>6] |= 1 << (t & 63)
 	}
 }
 
@@ -230,7 +196,9 @@ func (m *machine) computeInner(id nodeID) *inner {
 		return m.countInner(lo, hi)
 	}
 	in := &inner{}
-	if ref := m.reference(id); ref == id || !m.walkAgainst(id, ref, in) {
+	if m.fewBelow(id) {
+		m.walkNode(id, in)
+	} else if ref := m.reference(id); ref == id || !m.walkAgainst(id, ref, in) {
 		m.walkNode(id, in)
 	}
 	for _, p := range in.points {
@@ -265,14 +233,40 @@ func (v *Vocab) below(points []point) []point {
 	return out
 }
 
+// fewBelow reports whether so few tokens begin with a byte that id allows that
+// walking them costs less than looking for a reference.
+func (m *machine) fewBelow(id nodeID) bool {
+	v, size := m.vocab, int32(0)
+	for b, i := range v.roots {
+		if i >= 0 && m.pool.step(id, byte(b)) != rxEmpty {
+			if size += v.nodeEnd[i] - i; size > 3000 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // walkNode walks the trie with one lexeme state.
 func (m *machine) walkNode(id nodeID, in *inner) {
 	v, nodes := m.vocab, m.pool
-	acc := m.masks.inner
-	clear(acc)
+	acc := &m.masks.inner
+	acc.reset()
 	states := m.masks.sn
 	states[0] = id
-	for i, n := 0, len(v.nodeByte); i < n; {
+	for b, i := range v.roots {
+		if i >= 0 && nodes.step(id, byte(b)) != rxEmpty {
+			m.walkRoot(int(i), in)
+		}
+	}
+	in.tokens = acc.pack()
+}
+
+// walkRoot is walkNode for the tokens that begin with one byte.
+func (m *machine) walkRoot(root int, in *inner) {
+	v, nodes := m.vocab, m.pool
+	acc, states := &m.masks.inner, m.masks.sn
+	for i, n := root, int(v.nodeEnd[root]); i < n; {
 		d := v.nodeDepth[i]
 		s := states[d-1]
 		t := nodes.nodes[s].tab
@@ -288,7 +282,7 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 		}
 		states[d] = next
 		if tok := v.nodeTok[i]; tok >= 0 {
-			v.mark(acc, tok)
+			v.put(acc, tok)
 		}
 		if v.nodeHigh[i] > 0 {
 			end := nodes.nodes[next].flags&fNullable != 0
@@ -299,7 +293,7 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 			if same {
 				// Every token below stays in this state.
 				for _, tok := range v.order[v.nodeRank[i+1]:v.nodeRank[v.nodeEnd[i]]] {
-					v.mark(acc, tok)
+					v.put(acc, tok)
 				}
 				i = int(v.nodeEnd[i])
 				continue
@@ -307,193 +301,6 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 		}
 		i++
 	}
-	in.tokens = packMask(acc)
-}
-
-// mark sets the bits of a token and of those with the same bytes.
-func (v *Vocab) mark(acc []uint64, tok int32) {
-	acc[tok>>6] |= 1 << (tok & 63)
-	if len(v.dup) > 0 {
-		for _, t := range v.dup[tok] {
-			acc[t>>6] |= 1 << (t & 63)
-		}
-	}
-}
-
-func (v *Vocab) unmark(acc []uint64, tok int32) {
-	acc[tok>>6] &^= 1 << (tok & 63)
-	if len(v.dup) > 0 {
-		for _, t := range v.dup[tok] {
-			acc[t>>6] &^= 1 << (t & 63)
-		}
-	}
-}
-
-// reference is a state that most tokens treat like id and whose mask is known
-// or shared by many: the same without upper bounds on counts, plain text, or
-// where most characters lead.
-func (m *machine) reference(id nodeID) nodeID {
-	if id < m.base {
-		return id
-	}
-	if nd := m.nodes[id]; nd.kind == kCat {
-		if rest, _, ok := m.splitBound(nd.a); ok {
-			if m.masks.slack = m.reachOf(rest); m.masks.slack >= 0 {
-				return m.cat(rest, nd.b)
-			}
-		}
-	}
-	for _, e := range []encoder{encString, encKey} {
-		if free := m.freeText[e]; m.resembles(id, free) {
-			return free
-		}
-	}
-	// A state to which ordinary letters lead and in which they stay, such as
-	// the one before any part of a pattern was seen.
-	to, stay := m.pool.step(id, 'q'), true
-	for _, b := range []byte("qtz") {
-		stay = stay && to != rxEmpty && m.pool.step(id, b) == to && m.pool.step(to, b) == to
-	}
-	if stay && to != id {
-		return to
-	}
-	return m.unbounded(id)
-}
-
-// resembles reports whether most first characters lead from id to where they
-// lead from free.
-func (m *machine) resembles(id, free nodeID) bool {
-	same, all := 0, 0
-	letters := uint64(1)<<sigOf['a'] | 1<<sigOf['z']
-	for b := byte('a'); b <= 'z'; b++ {
-		all++
-		x, y := m.pool.step(id, b), m.pool.step(free, b)
-		if x != rxEmpty && m.like(x, y, 8, 8, letters) {
-			same++
-		}
-	}
-	return 2*same > all
-}
-
-// manyTimes is the least bound that is worth comparing with no bound.
-const manyTimes = 8
-
-// unbounded drops the upper bounds of the counts in id.
-func (m *machine) unbounded(id nodeID) nodeID {
-	nd := m.nodes[id]
-	if nd.flags&fImpure != 0 {
-		return id
-	}
-	switch nd.kind {
-	case kRep:
-		if nd.n >= manyTimes {
-			return m.rep(nd.a, nd.m, -1)
-		}
-	case kCat:
-		return m.cat(m.unbounded(nd.a), m.unbounded(nd.b))
-	case kAlt:
-		if len(nd.list) <= fewAlternatives {
-			list := make([]nodeID, len(nd.list))
-			for i, x := range nd.list {
-				list[i] = m.unbounded(x)
-			}
-			return m.alt(list...)
-		}
-	}
-	return id
-}
-
-// fewAlternatives bounds the alternatives that are compared with one another.
-const fewAlternatives = 6
-
-// like reports whether a and b allow the same texts of at most h bytes and
-// chars characters, out of the byte groups of sig, to begin, and are complete
-// after the same of them. It may say no too often.
-func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
-	if a == b {
-		return true
-	}
-	x, y := &m.nodes[a], &m.nodes[b]
-	if x.kind == kAnd {
-		// "At most n characters of r" against r, where r can always end in time.
-		rest, bound, ok := m.splitBound(a)
-		return ok && rest == b && int(bound) > int(chars)+m.masks.slack
-	}
-	if y.flags&fImpure != 0 && (x.kind != kCat || y.kind != kCat) {
-		return false
-	}
-	switch {
-	case x.kind == kAlt && y.kind == kAlt:
-		if len(x.list) != len(y.list) || len(x.list) > fewAlternatives {
-			return false
-		}
-		used := 0
-	next:
-		for _, c := range x.list {
-			for j, d := range y.list {
-				if used&(1<<j) == 0 && m.like(c, d, h, chars, sig) {
-					used |= 1 << j
-					continue next
-				}
-			}
-			return false
-		}
-		return true
-	case x.kind == kCat && y.kind == kCat:
-		if x.b == y.b && (x.flags|y.flags)&fImpure == 0 {
-			// The least count does not matter where the rest cannot begin.
-			free := sig&m.firstSig(x.b) == 0
-			if hx, hy := &m.nodes[x.a], &m.nodes[y.a]; free && hx.kind == kRep && hy.kind == kRep {
-				return m.likeRep(hx, hy, h, chars, true)
-			}
-			return m.like(x.a, y.a, h, chars, sig)
-		}
-		return m.like(x.a, y.a, h, chars, sig) && (m.nodes[x.a].least > h || m.like(x.b, y.b, h, chars, sig))
-	case x.kind == kRep && y.kind == kRep:
-		return m.likeRep(x, y, h, chars, false)
-	}
-	return false
-}
-
-// firstSig is the groups of the bytes that texts of id begin with, all groups
-// when id may be empty.
-func (m *machine) firstSig(id nodeID) uint64 {
-	nd := &m.nodes[id]
-	if nd.first != 0 {
-		return nd.first
-	}
-	out := ^uint64(0)
-	if nd.flags&fNullable == 0 {
-		var set [4]uint64
-		m.pool.firstBytes(id, &set)
-		out = 0
-		for b := range 256 {
-			if set[b>>6]&(1<<(b&63)) != 0 {
-				out |= 1 << sigOf[b]
-			}
-		}
-	}
-	m.nodes[id].first = out
-	return out
-}
-
-// likeRep is like for two repetitions; anyMin ignores the least counts.
-func (m *machine) likeRep(x, y *node, h, chars int32, anyMin bool) bool {
-	if x.a != y.a || (x.flags|y.flags)&fImpure != 0 {
-		return false
-	}
-	// How often the repeated part can be passed.
-	c := &m.nodes[x.a]
-	times := h
-	if c.whole != 0 && c.lo == 1 {
-		times = chars
-	} else if c.least > 1 {
-		times = h / c.least
-	}
-	if !anyMin && x.m != y.m && (x.m <= times || y.m <= times) {
-		return false
-	}
-	return (x.n < 0 || x.n > times) && (y.n < 0 || y.n > times)
 }
 
 // walkAgainst computes what walkNode does, starting from the answer of a
@@ -519,9 +326,9 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
 			}
 		}
 	}
-	acc := m.masks.inner
-	clear(acc)
-	base.tokens.addTo(acc)
+	m.masks.inner.reset()
+	m.masks.inner.addAll(base.tokens)
+	acc := m.masks.inner.dense()
 	states, refs := m.masks.sn, m.masks.sr
 	states[0], refs[0] = id, ref
 	points := base.points
@@ -542,7 +349,7 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
 		if r != rxEmpty {
 			r = m.pool.step(r, b)
 		}
-		if s == r || (s != rxEmpty && r != rxEmpty && m.like(s, r, int32(v.nodeHigh[i]), int32(v.nodeChars[i]), v.nodeSig[i])) {
+		if s == r || (s != rxEmpty && r != rxEmpty && m.same(s, r, int32(v.nodeHigh[i]), int32(v.nodeChars[i]), v.nodeSig[i])) {
 			if s != rxEmpty {
 				inherit(int32(i), v.nodeEnd[i])
 			}

@@ -84,9 +84,9 @@ func (m *machine) spell() *spelling {
 func (m *machine) countInner(lo, hi int32) *inner {
 	base := m.innerOf(m.freeText[encString])
 	s := m.spell()
-	acc := m.masks.inner
-	clear(acc)
-	base.tokens.addTo(acc)
+	m.masks.inner.reset()
+	m.masks.inner.addAll(base.tokens)
+	acc := m.masks.inner.dense()
 	lost := make([]uint64, len(acc))
 	for i := range acc {
 		var bad uint64

@@ -64,7 +64,7 @@ func (m *machine) gather(points []point) *restTrie {
 }
 
 // walkRest adds the tokens whose rests p allows, but for those of lost.
-func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc []uint64) {
+func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc *tokenSet) {
 	states := m.masks.sp
 	states[0] = p
 	for i, n := 0, len(t.b); i < n; {
@@ -83,7 +83,7 @@ func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc []uint64) {
 		states[d] = next
 		for _, tok := range t.tokens[t.from[i]:t.from[i+1]] {
 			if lost == nil || lost[tok>>6]&(1<<(tok&63)) == 0 {
-				m.vocab.mark(acc, tok)
+				m.vocab.put(acc, tok)
 			}
 		}
 		i++
@@ -91,7 +91,7 @@ func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc []uint64) {
 }
 
 // walkBelow adds the tokens below a trie node whose rests p allows.
-func (m *machine) walkBelow(root int32, p *place, acc []uint64) {
+func (m *machine) walkBelow(root int32, p *place, acc *tokenSet) {
 	v := m.vocab
 	states := m.masks.sp
 	base := v.nodeDepth[root]
@@ -111,7 +111,7 @@ func (m *machine) walkBelow(root int32, p *place, acc []uint64) {
 		}
 		states[d] = next
 		if tok := v.nodeTok[i]; tok >= 0 {
-			v.mark(acc, tok)
+			v.put(acc, tok)
 		}
 		i++
 	}

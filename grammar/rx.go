@@ -102,6 +102,7 @@ type pool struct {
 	byLeaf   map[string]int32
 	classes  map[string]nodeID
 	tables   map[cutset]*classMap
+	reaches  map[nodeID]int    // see reachOf
 	anyChar  [nEncoders]nodeID // one character
 	anyText  [nEncoders]nodeID // any number of them
 	freeText [nEncoders]nodeID // anyText and what closes it in a compact JSON text
@@ -110,6 +111,8 @@ type pool struct {
 	searches int               // steps that searches may still take while running
 	running  bool              // past compiling: limits no longer fail
 	base     nodeID            // nodes below are those of basePool
+	common   []nodeID          // states of basePool that most texts pass
+	ranges   map[nodeID][]rng  // of the nodes that are one character out of ranges
 	buf      []byte
 }
 
@@ -134,8 +137,8 @@ func newPool() *pool {
 	p := &pool{
 		nodes: append(make([]node, 0, 2*len(b.nodes)), b.nodes...), leaves: append(make([]leaf, 0, 2*len(b.leaves)), b.leaves...),
 		byKey: maps.Clone(b.byKey), byList: maps.Clone(b.byList), byLeaf: maps.Clone(b.byLeaf),
-		classes: maps.Clone(b.classes), tables: maps.Clone(b.tables),
-		anyChar: b.anyChar, anyText: b.anyText, freeText: b.freeText, work: 1 << 30, max: 1 << 30, base: b.base,
+		classes: maps.Clone(b.classes), tables: maps.Clone(b.tables), reaches: map[nodeID]int{},
+		anyChar: b.anyChar, anyText: b.anyText, freeText: b.freeText, work: 1 << 30, max: 1 << 30, base: b.base, common: b.common, ranges: maps.Clone(b.ranges),
 	}
 	for i := range p.nodes {
 		if t := p.nodes[i].tab; t != nil {
@@ -149,7 +152,7 @@ func newPool() *pool {
 var basePool = sync.OnceValue(func() *pool {
 	p := &pool{
 		byKey: map[nodeKey]nodeID{}, byList: map[string]nodeID{}, byLeaf: map[string]int32{},
-		classes: map[string]nodeID{}, tables: map[cutset]*classMap{},
+		classes: map[string]nodeID{}, tables: map[cutset]*classMap{}, reaches: map[nodeID]int{}, ranges: map[nodeID][]rng{},
 		work: 1 << 30, max: 1 << 30,
 	}
 	p.leaves = []leaf{{accept: true}}
@@ -166,6 +169,7 @@ var basePool = sync.OnceValue(func() *pool {
 	}
 	p.freeText[encString] = p.cat(p.anyText[encString], quote)
 	p.freeText[encKey] = work[1]
+	p.common = append(slices.Clone(work), p.freeText[encString], p.anyText[encRaw])
 	for i := 0; i < len(work); i++ {
 		for _, b := range p.tableOf(work[i]).cls.rep {
 			if n := p.step(work[i], b); n != rxEmpty && !slices.Contains(work, n) {

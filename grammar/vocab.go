@@ -41,12 +41,13 @@ type Vocab struct {
 	nodeByte  []byte
 	nodeDepth []uint16
 	nodeEnd   []int32
-	nodeTok   []int32  // token that ends here, or -1
-	nodeHigh  []uint16 // bytes that the longest token below node i adds
-	nodeChars []uint16 // characters that any token below node i adds, at most
-	nodeSig   []uint64 // signature of the bytes below node i
-	nodeRank  []int32  // tokens before node i in order
-	order     []int32  // tokens in trie order, first ones of equal texts only
+	nodeTok   []int32    // token that ends here, or -1
+	nodeHigh  []uint16   // bytes that the longest token below node i adds
+	nodeChars []uint16   // characters that any token below node i adds, at most
+	nodeSig   []uint64   // signature of the bytes below node i
+	nodeRank  []int32    // tokens before node i in order
+	roots     [256]int32 // the node of each first byte, or -1
+	order     []int32    // tokens in trie order, first ones of equal texts only
 	dup       map[int32][]int32
 
 	// What states of basePool say, shared by all grammars.
@@ -90,7 +91,19 @@ func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
 		return cmp.Compare(a, b)
 	})
 	v.build(ids, total)
+	v.warm()
 	return v, nil
+}
+
+// warm computes what almost every grammar asks of the vocabulary: the tokens
+// that stay within a string or a name of any content.
+func (v *Vocab) warm() {
+	m := &machine{writer: writer{pool: newPool(), span: v.maxLen}, vocab: v, inners: map[nodeID]*inner{}, likes: map[nodePair]int32{}}
+	m.initMasks()
+	for _, id := range m.common {
+		m.innerOf(id)
+	}
+	m.spell()
 }
 
 // build lays out the trie of the sorted token ids.
@@ -160,7 +173,13 @@ func (v *Vocab) summarise() {
 		p.chars = max(p.chars, s.chars+one)
 		p.sig |= s.sig | 1<<sigOf[b]
 	}
+	for i := range v.roots {
+		v.roots[i] = -1
+	}
 	for i := range n {
+		if v.nodeDepth[i] == 1 {
+			v.roots[v.nodeByte[i]] = int32(i)
+		}
 		v.nodeRank[i] = int32(len(v.order))
 		if t := v.nodeTok[i]; t >= 0 {
 			v.order = append(v.order, t)

@@ -1,0 +1,313 @@
+package grammar
+
+import "math"
+
+// This file compares states of lexemes: where two treat the tokens of a part of
+// the vocabulary alike, the answer of one serves the other.
+
+// reference is a state that most tokens treat like id and whose mask is known
+// or shared by many: the same without upper bounds on counts, plain text, or
+// where most characters lead.
+func (m *machine) reference(id nodeID) nodeID {
+	if id < m.base {
+		return id
+	}
+	if nd := m.nodes[id]; nd.kind == kCat {
+		if rest, _, ok := m.splitBound(nd.a); ok {
+			if m.masks.slack = m.reachOf(rest); m.masks.slack >= 0 {
+				return m.cat(rest, nd.b)
+			}
+		}
+	}
+	if free := m.unbounded(id); free != id {
+		return free
+	}
+	for _, e := range []encoder{encString, encKey} {
+		if free := m.freeText[e]; m.resembles(id, free) {
+			return free
+		}
+	}
+	// A state to which ordinary letters lead and in which they stay, such as
+	// the one before any part of a pattern was seen.
+	to, stay := m.pool.step(id, 'q'), true
+	for _, b := range []byte("qtz") {
+		stay = stay && to != rxEmpty && m.pool.step(id, b) == to && m.pool.step(to, b) == to
+	}
+	if stay {
+		return to
+	}
+	return id
+}
+
+// resembles reports whether most first characters lead from id to where they
+// lead from free.
+func (m *machine) resembles(id, free nodeID) bool {
+	same, all := 0, 0
+	letters := uint64(1)<<sigOf['a'] | 1<<sigOf['z']
+	for b := byte('a'); b <= 'z'; b++ {
+		all++
+		x, y := m.pool.step(id, b), m.pool.step(free, b)
+		if x != rxEmpty && m.same(x, y, 8, 8, letters) {
+			same++
+		}
+	}
+	return 2*same > all
+}
+
+// manyTimes is the least bound that is worth comparing with no bound.
+const manyTimes = 8
+
+// unbounded drops the upper bounds of the counts in id.
+func (m *machine) unbounded(id nodeID) nodeID {
+	nd := m.nodes[id]
+	if nd.flags&fImpure != 0 {
+		return id
+	}
+	switch nd.kind {
+	case kRep:
+		if nd.n >= manyTimes {
+			return m.rep(nd.a, nd.m, -1)
+		}
+	case kCat:
+		return m.cat(m.unbounded(nd.a), m.unbounded(nd.b))
+	case kAlt:
+		if len(nd.list) <= fewAlternatives {
+			list := make([]nodeID, len(nd.list))
+			for i, x := range nd.list {
+				list[i] = m.unbounded(x)
+			}
+			return m.alt(list...)
+		}
+	}
+	return id
+}
+
+// fewAlternatives bounds the alternatives that are compared with one another.
+const fewAlternatives = 6
+
+// like reports whether a and b allow the same texts of at most h bytes and
+// chars characters, out of the byte groups of sig, to begin, and are complete
+// after the same of them. It may say no too often.
+func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
+	if a == b {
+		return true
+	}
+	x, y := &m.nodes[a], &m.nodes[b]
+	if x.kind == kAnd {
+		// "At most n characters of r" against r, where r can always end in time.
+		rest, bound, ok := m.splitBound(a)
+		return ok && rest == b && int(bound) > int(chars)+m.masks.slack
+	}
+	if y.flags&fImpure != 0 && (x.kind != kCat || y.kind != kCat) {
+		return false
+	}
+	switch {
+	case x.kind == kAlt && y.kind == kAlt:
+		if len(x.list) != len(y.list) || len(x.list) > fewAlternatives {
+			return false
+		}
+		used := 0
+	next:
+		for _, c := range x.list {
+			for j, d := range y.list {
+				if used&(1<<j) == 0 && m.like(c, d, h, chars, sig) {
+					used |= 1 << j
+					continue next
+				}
+			}
+			return false
+		}
+		return true
+	case x.kind == kCat && y.kind == kCat:
+		if x.b == y.b && (x.flags|y.flags)&fImpure == 0 {
+			// The least count does not matter where the rest cannot begin.
+			free := sig&m.firstSig(x.b) == 0
+			if hx, hy := &m.nodes[x.a], &m.nodes[y.a]; free && hx.kind == kRep && hy.kind == kRep {
+				return m.likeRep(hx, hy, h, chars, true)
+			}
+			return m.like(x.a, y.a, h, chars, sig)
+		}
+		return m.like(x.a, y.a, h, chars, sig) && (m.nodes[x.a].least > h || m.like(x.b, y.b, h, chars, sig))
+	case x.kind == kRep && y.kind == kRep:
+		return m.likeRep(x, y, h, chars, false)
+	}
+	return false
+}
+
+// firstSig is the groups of the bytes that texts of id begin with, all groups
+// when id may be empty.
+func (m *machine) firstSig(id nodeID) uint64 {
+	nd := &m.nodes[id]
+	if nd.first != 0 {
+		return nd.first
+	}
+	out := ^uint64(0)
+	if nd.flags&fNullable == 0 {
+		var set [4]uint64
+		m.pool.firstBytes(id, &set)
+		out = 0
+		for b := range 256 {
+			if set[b>>6]&(1<<(b&63)) != 0 {
+				out |= 1 << sigOf[b]
+			}
+		}
+	}
+	m.nodes[id].first = out
+	return out
+}
+
+// likeRep is like for two repetitions; anyMin ignores the least counts.
+func (m *machine) likeRep(x, y *node, h, chars int32, anyMin bool) bool {
+	if x.a != y.a || (x.flags|y.flags)&fImpure != 0 {
+		return false
+	}
+	// How often the repeated part can be passed.
+	c := &m.nodes[x.a]
+	times := h
+	if c.whole != 0 && c.lo == 1 {
+		times = chars
+	} else if c.least > 1 {
+		times = h / c.least
+	}
+	if !anyMin && x.m != y.m && (x.m <= times || y.m <= times) {
+		return false
+	}
+	return (x.n < 0 || x.n > times) && (y.n < 0 || y.n > times)
+}
+
+// same is like or alike.
+func (m *machine) same(a, b nodeID, h, chars int32, sig uint64) bool {
+	return m.like(a, b, h, chars, sig) || m.alike(a, b, h, sig)
+}
+
+const (
+	maxAlike  = 16     // bytes for which states are compared by their texts
+	alikePair = 200    // pairs of states that one comparison looks at
+	alikeWork = 10_000 // steps of the comparisons for one mask
+)
+
+// nodePair is two states that are compared, perhaps only by texts without a
+// quote, which most tokens are.
+type nodePair struct {
+	a, b    nodeID
+	noQuote bool
+}
+
+var sigQuote = uint64(1) << sigOf['"']
+
+// alike is like by trying: it follows all texts of at most h bytes from both
+// states, as far as its budget goes.
+func (m *machine) alike(a, b nodeID, h int32, sig uint64) bool {
+	if h > maxAlike {
+		return false
+	}
+	x, y := m.shapeOf(a), m.shapeOf(b)
+	if x.room <= h || y.room != math.MaxInt32 {
+		return false
+	}
+	if a, b = x.id, y.id; a == b {
+		return true
+	}
+	k := nodePair{a, b, sig&sigQuote == 0}
+	far, ok := m.likes[k]
+	if !ok {
+		if m.masks.likeWork <= 0 {
+			return false
+		}
+		far = m.apart(k)
+		if len(m.likes) > 20_000 {
+			clear(m.likes)
+		}
+		m.likes[k] = far
+	}
+	return h <= far
+}
+
+// shape is a state as comparisons see it: without the bound on its length, of
+// which room more than texts of so many characters is left, and with (x|y)z
+// written as xz|yz, the form that derivatives have.
+type shape struct {
+	id   nodeID // 0: not computed
+	room int32
+}
+
+func (m *machine) shapeOf(id nodeID) shape {
+	for int(id) >= len(m.shapes) {
+		m.shapes = append(m.shapes, shape{})
+	}
+	if s := m.shapes[id]; s.id != 0 {
+		return s
+	}
+	s := shape{id, math.MaxInt32}
+	head, tail := id, rxEps
+	if nd := &m.nodes[id]; nd.kind == kCat {
+		head, tail = nd.a, nd.b
+	}
+	if rest, bound, ok := m.splitBound(head); ok {
+		if slack := m.reachOf(rest); slack >= 0 {
+			s.room = bound - int32(slack)
+			head = rest
+		}
+	}
+	s.id = m.cat(head, tail)
+	if nd := &m.nodes[head]; nd.kind == kAlt && len(nd.list) <= fewAlternatives {
+		var few [fewAlternatives]nodeID
+		out := few[:0]
+		for _, x := range m.nodes[head].list {
+			out = append(out, m.cat(x, tail))
+		}
+		s.id = m.alt(out...)
+	}
+	m.shapes[id] = s
+	return s
+}
+
+// apart is the length in bytes up to which no text tells the states of k apart:
+// -1 when they differ themselves, no more than the search could see.
+func (m *machine) apart(k nodePair) int32 {
+	differ := func(x, y nodeID) bool {
+		return (x == rxEmpty) != (y == rxEmpty) || m.nullable(x) != m.nullable(y) || m.nullable(x) && m.labelOf(x) != m.labelOf(y)
+	}
+	if differ(k.a, k.b) {
+		return -1
+	}
+	type item struct {
+		a, b  nodeID
+		depth int32
+	}
+	queue := []item{{k.a, k.b, 0}}
+	seen := map[nodePair]bool{k: true}
+	for i := 0; i < len(queue); i++ {
+		it := queue[i]
+		if it.depth >= maxAlike {
+			return it.depth
+		}
+		cuts := m.nodes[it.a].cuts
+		cuts.or(&m.nodes[it.b].cuts)
+		if k.noQuote {
+			cuts.add('"')
+			cuts.add('"' + 1)
+		}
+		reps := m.classMapOf(cuts).rep
+		if m.masks.likeWork -= len(reps); m.masks.likeWork <= 0 || i >= alikePair {
+			return it.depth
+		}
+		for _, b := range reps {
+			if k.noQuote && b == '"' {
+				continue
+			}
+			x, y := m.pool.step(it.a, b), m.pool.step(it.b, b)
+			if x == y {
+				continue
+			}
+			if differ(x, y) {
+				return it.depth
+			}
+			if next := (nodePair{x, y, k.noQuote}); !seen[next] {
+				seen[next] = true
+				queue = append(queue, item{x, y, it.depth + 1})
+			}
+		}
+	}
+	return math.MaxInt32
+}

@@ -1,0 +1,53 @@
+package grammar
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// TestMasksOfComparedStates holds the masks of states that are compared with
+// others against what happens to each token: patterns inside free text, counted
+// words under a bound on the length, names that must not match.
+func TestMasksOfComparedStates(t *testing.T) {
+	tok := learnBPE(bpeText, 300)
+	vocab := tok.vocab()
+	bits := make([]uint64, vocab.MaskWords())
+	for _, c := range []struct{ schema, text string }{
+		{`{"type":"string","maxLength":30,"pattern":"^(?:\\S+\\s+){0,4}\\S+$"}`, `"one two three four five"`},
+		{`{"type":"string","maxLength":12,"pattern":"^$|(^(?:\\S+\\s+){0,9}\\S+$)"}`, `"one two thr"`},
+		{`{"type":"string","pattern":"[0-9a-f]{8}"}`, `"name 01234567 name"`},
+		{`{"type":"string","pattern":"in|on","minLength":4}`, `"reason"`},
+		{`{"type":"object","patternProperties":{"[0-9a-f]{6}":{"type":"null"}}}`, `{"012345":null,"name":{"id":1}}`},
+		{`{"type":"object","propertyNames":{"not":{"pattern":"x{3}"}}}`, `{"name":1,"xx":"xxx"}`},
+	} {
+		g, err := Compile(context.Background(), Spec{JSONSchema: []byte(c.schema)}, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := g.Start()
+		for i := range len(c.text) {
+			s.Mask(bits)
+			for id, text := range vocab.tokens {
+				if len(text) == 0 {
+					continue
+				}
+				p, _ := g.m.walk(s.at, text)
+				if has(bits, int32(id)) != (p != nil) {
+					t.Fatalf("%s after %q: token %q: the mask says %v", c.schema, c.text[:i], text, has(bits, int32(id)))
+				}
+			}
+			if s, err = s.AcceptBytes([]byte(c.text[i : i+1])); err != nil {
+				t.Fatalf("%s: %q at %d: %v", c.schema, c.text, i, err)
+			}
+		}
+	}
+	// One class is made of alternatives that are characters.
+	a, _ := Compile(context.Background(), Spec{Regex: `(a|b|[c-f])+`}, vocab)
+	b, _ := Compile(context.Background(), Spec{Regex: `[a-f]+`}, vocab)
+	for _, text := range []string{"a", "f", "abcdef", "g", "", strings.Repeat("fa", 20)} {
+		if a.Match([]byte(text)) != b.Match([]byte(text)) {
+			t.Errorf("(a|b|[c-f])+ and [a-f]+ differ on %q", text)
+		}
+	}
+}
