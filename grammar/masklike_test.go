@@ -10,8 +10,10 @@ import (
 // others against what happens to each token: patterns inside free text, counted
 // words under a bound on the length, names that must not match.
 func TestMasksOfComparedStates(t *testing.T) {
-	tok := learnBPE(bpeText, 300)
-	vocab := tok.vocab()
+	vocab, err := NewVocab(learnBPE(bpeText, 300).vocab().tokens, VocabOptions{}) // no plans
+	if err != nil {
+		t.Fatal(err)
+	}
 	bits := make([]uint64, vocab.MaskWords())
 	for _, c := range []struct{ schema, text string }{
 		{`{"type":"string","maxLength":30,"pattern":"^(?:\\S+\\s+){0,4}\\S+$"}`, `"one two three four five"`},
