@@ -141,8 +141,11 @@ type Request struct {
 	Logprobs bool `json:"logprobs,omitempty"`
 	// Salt separates cache entries of tenants that must not see each other's
 	// timing.
-	Salt  string `json:"salt,omitempty"`
-	Hints Hints  `json:"hints"`
+	Salt string `json:"salt,omitempty"`
+	// Priority puts requests before those with a lower one that wait too. Backends
+	// without a queue of their own ignore it.
+	Priority int   `json:"priority,omitempty"`
+	Hints    Hints `json:"hints"`
 }
 
 // TokenRules limit a generation by ids, besides its constraint. A token that a
@@ -246,9 +249,10 @@ type ScoreRequest struct {
 	Options []string `json:"options"`
 	// Closed scores each option together with the end of the turn, so that an
 	// option which is the beginning of another is not favoured.
-	Closed bool   `json:"closed,omitempty"`
-	Salt   string `json:"salt,omitempty"`
-	Hints  Hints  `json:"hints"`
+	Closed   bool   `json:"closed,omitempty"`
+	Salt     string `json:"salt,omitempty"`
+	Priority int    `json:"priority,omitempty"` // as in Request
+	Hints    Hints  `json:"hints"`
 }
 
 // OptionScore is the score of one option.

@@ -112,15 +112,25 @@ func (p *Program) Gen(name string, opts ...GenOption) Var[string] {
 	for _, o := range opts {
 		o.gen(g)
 	}
-	p.addAt(pos, &Node{Kind: KindGen, Name: name, Gen: g})
+	n := &Node{Kind: KindGen, Name: name, Gen: g}
+	p.checked(n, pos)
+	p.addAt(pos, n)
 	return newVar[string](p, name, Type{Kind: TypeString}, pos)
 }
 
 // Select asks the model which of some options is likeliest to follow. Options
 // may be of any string type, e.g. the constants of an enumeration.
 func Select[T ~string](p *Program, name string, options ...T) Var[T] {
+	return SelectWith(p, name, nil, options...)
+}
+
+// SelectWith is Select with options of the node.
+func SelectWith[T ~string](p *Program, name string, opts []SelectOption, options ...T) Var[T] {
 	pos := caller()
 	s := &SelectNode{}
+	for _, o := range opts {
+		o.sel(s)
+	}
 	for _, o := range options {
 		s.Options = append(s.Options, string(o))
 	}
@@ -154,7 +164,9 @@ func JSON[T any](p *Program, name string, opts ...JSONOption) Var[T] {
 	for _, o := range opts {
 		o.json(j)
 	}
-	p.addAt(pos, &Node{Kind: KindJSON, Name: name, JSON: j})
+	n := &Node{Kind: KindJSON, Name: name, JSON: j}
+	p.checked(n, pos)
+	p.addAt(pos, n)
 	return newVar[T](p, name, j.Type, pos)
 }
 
@@ -165,7 +177,9 @@ func JSONSchema(p *Program, name string, schema json.RawMessage, opts ...JSONOpt
 	for _, o := range opts {
 		o.json(j)
 	}
-	p.addAt(pos, &Node{Kind: KindJSON, Name: name, JSON: j})
+	n := &Node{Kind: KindJSON, Name: name, JSON: j}
+	p.checked(n, pos)
+	p.addAt(pos, n)
 	return newVar[any](p, name, Type{Kind: TypeAny}, pos)
 }
 

@@ -49,6 +49,7 @@ func (c *analysis) check() error {
 	g.Walk(func(n *Node) bool { g.compiled.nodes[n.ID] = n; return true })
 	c.define(g.Body, nil)
 	start := c.inputs()
+	c.budget(g.Budget)
 	c.limits(g.Body)
 	c.own = slices.Clone(c.errs)
 	c.body(g.Body, start)

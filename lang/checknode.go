@@ -50,6 +50,7 @@ func (c *analysis) inputs() *flow {
 // limits checks what each node says for itself.
 func (c *analysis) limits(body []*Node) {
 	for _, n := range body {
+		c.terms(n)
 		switch n.Kind {
 		case KindText:
 			c.utf8(n, "text", string(n.Text.Content))

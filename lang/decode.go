@@ -321,6 +321,7 @@ func (d *decoder) graph(t *tree) *Graph {
 	}
 	g.Name = f.name()
 	g.Doc = f.str("doc")
+	g.Budget = d.budget(f)
 	if ins := f.get("inputs"); ins != nil && ins.kind != treeNull {
 		in := d.fields(ins, "inputs")
 		for i, k := range in.t.keys {

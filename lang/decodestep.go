@@ -82,15 +82,19 @@ func (d *decoder) node(n *Node, f *fields) {
 		n.Gen = &GenNode{
 			MaxTokens: f.int("max_tokens"), MinTokens: f.int("min_tokens"), Stop: f.strs("stop"),
 			Regex: f.str("regex"), EBNF: f.str("ebnf"), Sampling: d.sampling(f),
+			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"),
 		}
 	case KindSelect:
-		n.Select = &SelectNode{Options: f.strs("options"), From: f.expr("from")}
+		n.Select = &SelectNode{Options: f.strs("options"), From: f.expr("from"), Terms: d.terms(f)}
 	case KindJSON:
-		n.JSON = &JSONNode{Schema: d.schema(f), GoType: f.str("go_type"), MaxTokens: f.int("max_tokens"), Sampling: d.sampling(f)}
+		n.JSON = &JSONNode{
+			Schema: d.schema(f), GoType: f.str("go_type"), MaxTokens: f.int("max_tokens"), Sampling: d.sampling(f),
+			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"),
+		}
 	case KindFork:
 		n.Fork = d.fork(f)
 	case KindCall:
-		n.Call = &CallNode{Func: f.str("func"), Result: f.typ("result"), Unsafe: f.bool("unsafe")}
+		n.Call = &CallNode{Func: f.str("func"), Result: f.typ("result"), Unsafe: f.bool("unsafe"), Terms: d.callTerms(f)}
 		if args := f.get("args"); args != nil {
 			if args.kind != treeList {
 				args = listTree(args)

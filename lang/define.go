@@ -72,7 +72,7 @@ func (d *Def[T]) compile(b *builder) (*Graph, error) {
 		}
 	}
 	p.closed = true
-	g := &Graph{Name: d.name, Doc: b.doc, Inputs: b.inputs, Body: p.nodes}
+	g := &Graph{Name: d.name, Doc: b.doc, Inputs: b.inputs, Body: p.nodes, Budget: b.budget}
 	c := &analysis{g: g, claims: b.claims, errs: b.errs, output: &want, outputPos: d.pos}
 	if err := c.check(); err != nil {
 		return nil, err
@@ -101,6 +101,7 @@ func endsInReturn(body []*Node) bool {
 type builder struct {
 	name   string
 	doc    string
+	budget Budget
 	inputs []Input
 	funcs  Funcs
 	goFns  map[string]goFn // what is registered under each name

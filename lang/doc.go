@@ -87,6 +87,10 @@
 //	let       name, value, type
 //	return    an expression
 //
+// What asks a model takes timeout, retry, fallback, priority and salt too, gen and
+// json also check and tries, and a call timeout and retry: see [Terms] and
+// [Validator].
+//
 // The join of a fork is all (one failure fails it), collect (failed branches are
 // null in the list), first, or {quorum: 2}. Types are written string, int, float,
 // bool, any, []T and {name: T, other?: T}. A file's text is taken as it is, a

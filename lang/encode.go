@@ -34,7 +34,7 @@ func (g *Graph) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return err
 	}
-	g.Name, g.Doc, g.Inputs, g.Body, g.Output = d.Name, d.Doc, d.Inputs, d.Body, d.Output
+	g.Name, g.Doc, g.Inputs, g.Body, g.Output, g.Budget = d.Name, d.Doc, d.Inputs, d.Body, d.Output, d.Budget
 	g.compiled.exprs.Clear()
 	g.compiled.templates.Clear()
 	g.compiled.nodes = d.compiled.nodes
@@ -57,6 +57,7 @@ func (g *Graph) tree(at bool) *tree {
 	e := encoder{at: at}
 	t := new(tree).put("coppice", intTree(Version)).put("name", strTree(g.Name))
 	e.str(t, "doc", g.Doc)
+	e.budget(t, g.Budget)
 	if len(g.Inputs) > 0 {
 		ins := &tree{kind: treeMap, block: true}
 		for i := range g.Inputs {
@@ -163,16 +164,21 @@ func (e encoder) node(n *Node) (string, *tree) {
 		e.str(m, "regex", g.Regex)
 		e.str(m, "ebnf", g.EBNF)
 		e.sampling(m, &g.Sampling)
+		e.checks(m, g.Checks, g.Tries)
+		e.terms(m, &g.Terms)
 	case n.Select != nil:
 		if len(n.Select.Options) > 0 {
 			m.put("options", strings2tree(n.Select.Options))
 		}
 		e.expr(m, "from", n.Select.From)
+		e.terms(m, &n.Select.Terms)
 	case n.JSON != nil:
 		m.put("schema", e.raw(n.JSON.Schema))
 		e.str(m, "go_type", n.JSON.GoType)
 		e.int(m, "max_tokens", n.JSON.MaxTokens)
 		e.sampling(m, &n.JSON.Sampling)
+		e.checks(m, n.JSON.Checks, n.JSON.Tries)
+		e.terms(m, &n.JSON.Terms)
 	case n.Fork != nil:
 		e.fork(m, n.Fork)
 	case n.Call != nil:
@@ -191,6 +197,7 @@ func (e encoder) node(n *Node) (string, *tree) {
 		if c.Unsafe {
 			m.put("unsafe", boolTree(true))
 		}
+		e.terms(m, &c.Terms)
 	case n.When != nil:
 		e.expr(m, "if", n.When.If)
 		m.put("then", e.steps(n.When.Then))

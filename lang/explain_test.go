@@ -165,6 +165,36 @@ steps:
 	}
 }
 
+// TestExplainCountsTriesThatChecksMayAskFor predicts a node that is asked once or
+// twice, by hand.
+func TestExplainCountsTriesThatChecksMayAskFor(t *testing.T) {
+	g := decode(t, `steps:
+  - user: hi
+  - gen: {name: a, regex: "[ab]c", tries: 2, check: {expr: a != "ac", say: no}}
+  - user: on
+  - gen: {name: b, max_tokens: 1, min_tokens: 1}
+  - return: a + b
+`)
+	x, err := lang.Explain(g, lang.ExplainOptions{Estimator: byteTokens{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// <u>hi</><a> and, if the answer is refused, the answer, </><u>…</><a>.
+	again := 5 + 2 + 1 + 1 + len(lang.RefusalText("no")) + 1 + 1
+	a, b := x.Calls[0], x.Calls[1]
+	if a.Times != (lang.Range{Min: 1, Max: 2}) || a.Usage.Prompt != (lang.Range{Min: 5, Max: 5 + again}) || a.Usage.Sampled != (lang.Range{Min: 1, Max: 2}) {
+		t.Errorf("%+v", a)
+	}
+	// The second prompt goes on with the first and its answer.
+	if a.Usage.Cached != (lang.Range{Min: 0, Max: 7}) {
+		t.Errorf("%+v", a.Usage.Cached)
+	}
+	// What was refused is not in later prompts: <u>hi</><a>ac</><u>on</><a>.
+	if want := 5 + 2 + 1 + 4 + 1; b.Usage.Prompt != (lang.Range{Min: want, Max: want}) || b.Times != (lang.Range{Min: 1, Max: 1}) {
+		t.Errorf("%+v", b)
+	}
+}
+
 func TestShapesOfSchemas(t *testing.T) {
 	for schema, want := range map[string]string{
 		`{type: "{pod: string, ok: bool, n: int}"}`:    `{"pod":"…","ok":…,"n":…}`,

@@ -145,6 +145,7 @@ func (c *analysis) node(n *Node, f *flow) effects {
 	case KindGen:
 		c.generates(n, f)
 		c.set(n, n.Name, Type{Kind: TypeString}, f, e)
+		c.conditions(n, f, e)
 	case KindSelect:
 		c.generates(n, f)
 		if n.Select.From != "" {
@@ -154,9 +155,11 @@ func (c *analysis) node(n *Node, f *flow) effects {
 			}
 		}
 		c.set(n, n.Name, Type{Kind: TypeString}, f, e)
+		c.conditions(n, f, e)
 	case KindJSON:
 		c.generates(n, f)
 		c.set(n, n.Name, n.JSON.Type, f, e)
+		c.conditions(n, f, e)
 	case KindFork:
 		c.fork(n, f, e)
 	case KindCall:

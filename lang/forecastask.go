@@ -174,7 +174,75 @@ func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, sh
 	l.vars[n.Name] = worth{tokens: made, volatile: true, count: -1, parts: []fpart{part}}
 }
 
+// generate counts a gen or json. At the upper end each of its tries but the last
+// is refused.
 func (f *forecaster) generate(n *Node, l *line, c Constraint, least, most int) {
+	checks, tries := n.Checks()
+	if !f.hi || tries == 1 || l.raw() && f.greedy(n) {
+		f.generateOnce(n, l, c, least, most)
+		return
+	}
+	reason := ""
+	for _, k := range checks {
+		if len(k.Reason()) > len(reason) {
+			reason = k.Reason()
+		}
+		if k.Func != "" {
+			f.open.texts = true
+			f.note("%s: what the function %s says is not known", n.ID, k.Func)
+		}
+	}
+	at := l.clone()
+	for k := 1; k <= tries && f.going(); k++ {
+		f.generateOnce(n, at, c, least, most)
+		if k == tries || l.raw() {
+			continue
+		}
+		if !l.closed() {
+			at.turns[len(at.turns)-1].open = false
+		}
+		at.add("user", []fpart{{text: RefusalText(reason), volatile: true}})
+		if !l.closed() {
+			open := l.turns[len(l.turns)-1]
+			open.parts = append([]fpart(nil), open.parts...)
+			for i := range open.parts {
+				open.parts[i].at = 0 // elsewhere among the known tokens
+			}
+			at.turns = append(at.turns, open)
+		}
+	}
+	l.done, l.first = at.done, at.first
+	w, ok := at.vars[n.Name]
+	if !ok {
+		return // not counted
+	}
+	w.parts = append([]fpart(nil), w.parts...)
+	for i := range w.parts {
+		w.parts[i].at = 0
+	}
+	l.vars[n.Name] = w
+	if l.closed() {
+		l.add("assistant", w.parts)
+	} else {
+		l.add("", w.parts)
+	}
+}
+
+// greedy reports whether a node draws the same text each time.
+func (f *forecaster) greedy(n *Node) bool {
+	if n.Gen != nil {
+		return n.Gen.Sampling.Temperature == 0
+	}
+	return n.JSON.Sampling.Temperature == 0
+}
+
+// raw reports whether the line ends in text without turns.
+func (l *line) raw() bool {
+	k := len(l.turns)
+	return k > 0 && !l.turns[k-1].open && l.turns[k-1].role == ""
+}
+
+func (f *forecaster) generateOnce(n *Node, l *line, c Constraint, least, most int) {
 	shape := Shape{Tokens: Range{Open: true}}
 	if len(c.Schema) > 0 || c.Regex != "" || c.EBNF != "" {
 		var err error

@@ -3,6 +3,7 @@ package lang
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -36,6 +37,18 @@ var (
 	contextType = reflect.TypeFor[context.Context]()
 	errorType   = reflect.TypeFor[error]()
 )
+
+// ErrPanic: a function panicked.
+var ErrPanic = errors.New("panic")
+
+type panicError struct {
+	name  string
+	value any
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("func %s panicked: %v", e.name, e.value) }
+
+func (e *panicError) Is(target error) bool { return target == ErrPanic }
 
 // NewFunc makes a Func of a Go function
 //
@@ -94,7 +107,7 @@ func NewFunc(name string, fn any) (Func, error) {
 	f.Call = func(ctx context.Context, args []any) (result any, err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				result, err = nil, fmt.Errorf("func %s panicked: %v", name, r)
+				result, err = nil, &panicError{name, r}
 			}
 		}()
 		if len(args) != len(params) {
@@ -159,16 +172,13 @@ func DecodeInto(v any, out any) error {
 func (g *Graph) Link(fs Funcs) error {
 	var es Errors
 	g.Walk(func(n *Node) bool {
+		es = append(es, linkChecks(n, fs)...)
 		if n.Kind != KindCall || n.Call == nil {
 			return true
 		}
 		f, ok := fs[n.Call.Func]
 		if !ok || f.Call == nil {
-			hint := didYouMean(n.Call.Func, fs.Names())
-			if len(fs) == 0 {
-				hint = "register it: this run has no functions"
-			}
-			es = append(es, &Error{Pos: n.Pos, Node: n.ID, Msg: "no function " + strconv.Quote(n.Call.Func), Hint: hint})
+			es = append(es, missingFunc(n, n.Call.Func, fs))
 			return true
 		}
 		if len(f.Params) != len(n.Call.Args) {

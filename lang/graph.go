@@ -11,6 +11,7 @@ type Graph struct {
 	Doc    string
 	Inputs []Input
 	Body   []*Node
+	Budget Budget
 	// Output is the type of the value that the program returns.
 	Output Type
 
@@ -126,6 +127,9 @@ type GenNode struct {
 	Regex     string // at most one of Regex, EBNF
 	EBNF      string
 	Sampling  Sampling
+	Terms     Terms
+	Checks    []Validator
+	Tries     int // generations in all until one passes; 0: DefaultTries if there are checks
 }
 
 // SelectNode sets its variable to one of some options, the one with the highest
@@ -134,6 +138,7 @@ type GenNode struct {
 type SelectNode struct {
 	Options []string
 	From    Expr // a list of strings
+	Terms   Terms
 }
 
 // JSONNode asks the model for a value of a schema.
@@ -143,6 +148,9 @@ type JSONNode struct {
 	Type      Type            // of the variable, from Schema
 	MaxTokens int
 	Sampling  Sampling
+	Terms     Terms
+	Checks    []Validator
+	Tries     int // as in GenNode
 }
 
 // Policy says what a fork does about failed branches.
@@ -186,6 +194,7 @@ type CallNode struct {
 	// Unsafe marks a function that must not be called twice for one node. A
 	// run that does not know whether it happened stops and says so.
 	Unsafe bool
+	Terms  Terms
 
 	argTypes []Type // of Args, as checked
 }

@@ -196,19 +196,18 @@ func (l *linter) unreachable(body []*Node) {
 // context, so only a value that no later request can see is of no use.
 func (l *linter) unused() {
 	read := map[string]bool{}
-	reads := func(e Expr) {
-		if e == "" {
-			return
-		}
-		if p, err := parseExpr(e); err == nil {
-			for _, r := range p.reads {
-				read[r] = true
-			}
-		}
-	}
 	l.g.Walk(func(n *Node) bool {
 		for _, e := range n.exprs() {
-			reads(e)
+			if e == "" {
+				continue
+			}
+			if p, err := parseExpr(e); err == nil {
+				for _, r := range p.reads {
+					if r != n.Name || n.Let != nil { // a node's checks read its own value
+						read[r] = true
+					}
+				}
+			}
 		}
 		return true
 	})
@@ -301,8 +300,15 @@ func (n *Node) exprs() []Expr {
 			}
 		}
 		return out
+	case n.Gen != nil, n.JSON != nil:
+		var out []Expr
+		checks, _ := n.Checks()
+		for _, c := range checks {
+			out = append(out, c.Expr)
+		}
+		return append(out, n.saltExprs()...)
 	case n.Select != nil:
-		return []Expr{n.Select.From}
+		return append([]Expr{n.Select.From}, n.saltExprs()...)
 	case n.Fork != nil:
 		out := []Expr{n.Fork.Over, n.Fork.Yield}
 		for _, a := range n.Fork.Arms {
@@ -323,6 +329,17 @@ func (n *Node) exprs() []Expr {
 		return []Expr{n.Return.Value}
 	}
 	return nil
+}
+
+// saltExprs returns the expressions of a node's salt.
+func (n *Node) saltExprs() (out []Expr) {
+	ps, _ := n.Terms().Salt.pieces()
+	for _, p := range ps {
+		if p.ex != "" {
+			out = append(out, p.ex)
+		}
+	}
+	return out
 }
 
 // each judges nodes one by one, and the contexts at them.

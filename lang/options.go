@@ -23,6 +23,22 @@ type ForkOption interface{ fork(*ForkNode) }
 // CallOption is an option of the calls of Go functions.
 type CallOption interface{ call(*CallNode) }
 
+// SelectOption is an option of SelectWith.
+type SelectOption interface{ sel(*SelectNode) }
+
+// AskOption is an option of everything that asks a model.
+type AskOption interface {
+	ModelOption
+	SelectOption
+}
+
+// TaskOption is an option of everything that is carried out: what asks a model,
+// and calls.
+type TaskOption interface {
+	AskOption
+	CallOption
+}
+
 // ModelOption is an option of everything that a model generates.
 type ModelOption interface {
 	GenOption

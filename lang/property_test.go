@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-run/coppice/lang"
 )
@@ -146,6 +147,44 @@ func (m *maker) sampling() lang.Sampling {
 	return s
 }
 
+// terms makes terms that a request can have, or a call.
+func (m *maker) terms(vars []known, call bool) lang.Terms {
+	var t lang.Terms
+	if m.IntN(3) > 0 {
+		return t
+	}
+	t.Timeout = time.Duration(m.IntN(3)) * 1500 * time.Millisecond
+	if m.IntN(2) == 0 {
+		t.Retry = lang.Retry{Attempts: 1 + m.IntN(5), Wait: time.Duration(m.IntN(2)) * time.Second, Max: time.Duration(m.IntN(2)) * time.Minute}
+	}
+	if call {
+		return t
+	}
+	for i := range m.IntN(3) {
+		t.Fallback = append(t.Fallback, fmt.Sprintf("be-%d", i))
+	}
+	t.Priority = m.IntN(5) - 2
+	if m.IntN(2) == 0 {
+		t.Salt = m.template(vars)
+	}
+	return t
+}
+
+// checks makes what a value of the variable name must pass.
+func (m *maker) checks(name string) (out []lang.Validator, tries int) {
+	for range m.IntN(3) {
+		c := lang.Validator{Func: "ok"}
+		if m.IntN(2) == 0 {
+			c = lang.Validator{Expr: lang.Expr("string(" + name + `) != "x"`)}
+		}
+		if m.IntN(2) == 0 {
+			c.Say = m.text()
+		}
+		out = append(out, c)
+	}
+	return out, m.IntN(4)
+}
+
 func (m *maker) body(depth int, vars []known, role bool) ([]*lang.Node, []known) {
 	var out []*lang.Node
 	for range m.IntN(5) {
@@ -182,7 +221,8 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 		}
 		return &lang.Node{Kind: lang.KindText, Text: &lang.TextNode{Role: r, Content: m.template(vars)}}, nil
 	case 1:
-		g := &lang.GenNode{MaxTokens: m.IntN(3) * 50, Sampling: m.sampling()}
+		g := &lang.GenNode{MaxTokens: m.IntN(3) * 50, Sampling: m.sampling(), Terms: m.terms(vars, false)}
+		g.Checks, g.Tries = m.checks(name)
 		for range m.IntN(3) {
 			g.Stop = append(g.Stop, m.some())
 		}
@@ -193,7 +233,7 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 		}
 		return one(&lang.Node{Kind: lang.KindGen, Gen: g}, str)
 	case 2:
-		s := &lang.SelectNode{}
+		s := &lang.SelectNode{Terms: m.terms(vars, false)}
 		seen := map[string]bool{}
 		for range 1 + m.IntN(4) {
 			if o := m.some(); !seen[o] {
@@ -204,9 +244,14 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 		return one(&lang.Node{Kind: lang.KindSelect, Select: s}, str)
 	case 3:
 		t := m.typ(0)
-		return one(&lang.Node{Kind: lang.KindJSON, JSON: &lang.JSONNode{Schema: lang.SchemaOfType(t), MaxTokens: m.IntN(2) * 9, Sampling: m.sampling()}}, t)
+		j := &lang.JSONNode{Schema: lang.SchemaOfType(t), MaxTokens: m.IntN(2) * 9, Sampling: m.sampling(), Terms: m.terms(vars, false)}
+		j.Checks, j.Tries = m.checks(name)
+		return one(&lang.Node{Kind: lang.KindJSON, JSON: j}, t)
 	case 4:
-		c := &lang.CallNode{Func: "f" + name, Result: m.typ(0), Unsafe: m.IntN(2) == 0}
+		c := &lang.CallNode{Func: "f" + name, Result: m.typ(0), Unsafe: m.IntN(2) == 0, Terms: m.terms(vars, true)}
+		if c.Unsafe {
+			c.Terms.Retry = lang.Retry{}
+		}
 		for range m.IntN(3) {
 			c.Args = append(c.Args, pick())
 		}
@@ -275,6 +320,9 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 
 func (m *maker) graph() *lang.Graph {
 	g := &lang.Graph{Name: "random", Doc: m.text()}
+	if m.IntN(3) == 0 {
+		g.Budget = lang.Budget{Tokens: m.IntN(3), Generated: m.IntN(3), Cost: m.Float64(), Time: time.Duration(m.IntN(2)) * time.Minute}
+	}
 	var vars []known
 	for range m.IntN(4) {
 		in := lang.Input{Name: m.name(), Type: m.typ(0), Doc: m.text()}
@@ -348,6 +396,7 @@ func bare(g *lang.Graph) any {
 		Select        *lang.SelectNode
 		JSON          *lang.JSONNode
 		Let           *lang.LetNode
+		Terms         lang.Terms
 		Elem          lang.Type
 		Policy        lang.Policy
 	}
@@ -364,13 +413,16 @@ func bare(g *lang.Graph) any {
 		if n.Fork != nil {
 			f.Elem, f.Policy = n.Fork.Elem, n.Fork.Join
 		}
+		if n.Terms() != nil {
+			f.Terms = *n.Terms()
+		}
 		if n.ForEach != nil {
 			f.Elem = n.ForEach.Elem
 		}
 		out = append(out, f)
 		return true
 	})
-	return append(out, g.Output)
+	return append(out, g.Output, g.Budget)
 }
 
 func FuzzDecode(f *testing.F) {

@@ -42,8 +42,11 @@ func (e *UnsupportedError) Is(target error) bool { return target == backend.ErrU
 
 // Check reports whether a backend of that description can run the program: nil
 // or an *UnsupportedError.
-func Check(g *lang.Graph, info backend.Info) error {
-	c := checker{have: info.Capabilities}
+func Check(g *lang.Graph, info backend.Info) error { return checkFor(g, info, nil) }
+
+// checkFor is Check for the requests of some nodes; nil: of all.
+func checkFor(g *lang.Graph, info backend.Info, uses func(*lang.Node) bool) error {
+	c := checker{have: info.Capabilities, uses: uses}
 	c.body(g.Body, false)
 	if len(c.missing) == 0 {
 		return nil
@@ -54,7 +57,7 @@ func Check(g *lang.Graph, info backend.Info) error {
 // checkConstraints asks a backend that can tell whether it takes the schemas,
 // patterns and grammars of the program, those of nodes that may never run too.
 // The error joins a *NodeError for each that it refuses.
-func checkConstraints(ctx context.Context, g *lang.Graph, be backend.Backend) error {
+func checkConstraints(ctx context.Context, g *lang.Graph, be backend.Backend, uses func(*lang.Node) bool) error {
 	ck, ok := be.(backend.ConstraintChecker)
 	if !ok {
 		return nil
@@ -62,7 +65,7 @@ func checkConstraints(ctx context.Context, g *lang.Graph, be backend.Backend) er
 	var refused []error
 	g.Walk(func(n *lang.Node) bool {
 		c := constraintOf(n)
-		if c.IsZero() || ctx.Err() != nil {
+		if c.IsZero() || ctx.Err() != nil || uses != nil && !uses(n) {
 			return true
 		}
 		if err := ck.CheckConstraint(ctx, c); err != nil && ctx.Err() == nil {
@@ -89,6 +92,7 @@ func constraintOf(n *lang.Node) backend.Constraint {
 
 type checker struct {
 	have    backend.Capabilities
+	uses    func(*lang.Node) bool
 	missing []Missing
 }
 
@@ -101,6 +105,9 @@ func (c *checker) need(n *lang.Node, have bool, need, why string) {
 // body checks nodes; role says whether they are inside a role block.
 func (c *checker) body(nodes []*lang.Node, role bool) {
 	for _, n := range nodes {
+		if c.uses != nil && n.Terms() != nil && !c.uses(n) {
+			continue
+		}
 		switch n.Kind {
 		case lang.KindText:
 			c.need(n, role || n.Text.Role != "" || c.have.Raw, "raw", "text outside of any turn")

@@ -393,6 +393,9 @@ func (r *runner) restore(vars map[string]any, results []Result) error {
 	r.restored = len(m.results)
 	if r.cfg.sink == nil {
 		r.m = m
+		for i := range m.results {
+			r.used.add(m.results[i].usage())
+		}
 		return nil
 	}
 	// Once more, for those who listen.
@@ -513,8 +516,12 @@ func (r *runner) settle(j *journal, c *contents, task string, s Settlement) erro
 	if t == nil || t.Call == nil {
 		return &JournalError{Path: j.path, Offset: -1, Err: fmt.Errorf("task %q is no call: %w", task, ErrUnknownTask)}
 	}
-	if _, err := m.decode(s.Result, t.node.Call.Result); err != nil {
-		return fmt.Errorf("runtime: the result does not fit %s, which returns %s: %w", t.Call.Func, t.node.Call.Result, err)
+	result := lang.Type{Kind: lang.TypeAny}
+	if t.node.Call != nil { // not the function of a check
+		result = t.node.Call.Result
+	}
+	if _, err := m.decode(s.Result, result); err != nil {
+		return fmt.Errorf("runtime: the result does not fit %s, which returns %s: %w", t.Call.Func, result, err)
 	}
 	return j.results([]Result{{Task: task, Value: s.Result}})
 }

@@ -26,7 +26,7 @@ var (
 	// grammar, was cut at its length limit.
 	ErrTruncated = errors.New("cut at the length limit")
 	// ErrPanic: a function panicked.
-	ErrPanic = errors.New("panic")
+	ErrPanic = lang.ErrPanic
 	// ErrUnknownOutcome: a call that must not be repeated was started by an
 	// earlier process and has no recorded result.
 	ErrUnknownOutcome = errors.New("unknown outcome")
@@ -119,6 +119,9 @@ type Failure struct {
 	cause   error
 }
 
+// codeError is the code of errors of no class, e.g. what a function returned.
+const codeError = "error"
+
 // codes are the classes of failures that survive a restore.
 var codes = []struct {
 	code string
@@ -137,7 +140,7 @@ var codes = []struct {
 
 // NewFailure returns the failure that stands for err.
 func NewFailure(err error) *Failure {
-	f := &Failure{Code: "error", Message: err.Error(), cause: err}
+	f := &Failure{Code: codeError, Message: err.Error(), cause: err}
 	for _, c := range codes {
 		if errors.Is(err, c.err) {
 			f.Code = c.code

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
 )
 
 // EventKind says what happened.
@@ -15,11 +16,16 @@ type EventKind string
 
 // The kinds of events and the fields they use besides Seq, Time and Kind.
 const (
-	RunStarted     EventKind = "run_started"     // Run, Program, Restored
-	NodeStarted    EventKind = "node_started"    // Task, Node, Branch, Does
-	PromptProgress EventKind = "prompt"          // Task, Node, Branch, Done, Total
-	TextDelta      EventKind = "delta"           // Task, Node, Branch, Text, Offset, Tokens, Forced
-	NodeFinished   EventKind = "node_finished"   // Task, Node, Branch, Does; Text, Finish, Scores, Value or Error; Cost; Restored is 1 if it came from a journal
+	RunStarted     EventKind = "run_started"   // Run, Program, Restored
+	NodeStarted    EventKind = "node_started"  // Task, Node, Branch, Does
+	PromptProgress EventKind = "prompt"        // Task, Node, Branch, Done, Total
+	TextDelta      EventKind = "delta"         // Task, Node, Branch, Text, Offset, Tokens, Forced
+	NodeFinished   EventKind = "node_finished" // Task, Node, Branch, Does; Text, Finish, Scores, Value or Error; Cost, Attempts, By; Restored is 1 if it came from a journal
+	// NodeRetried: an attempt failed and another is made, at the same backend after
+	// Wait or at a fallback. Deltas of the attempt are void; the next begins at 0.
+	NodeRetried EventKind = "node_retried" // Task, Node, Branch, Does, Error, Attempt, Wait
+	// NodeRefused: a generated value did not pass a check of its node.
+	NodeRefused    EventKind = "node_refused"    // Task, Node, Branch, Error
 	NodeCancelled  EventKind = "node_cancelled"  // Task, Node, Branch
 	BranchStarted  EventKind = "branch_started"  // Branch, Label
 	BranchFinished EventKind = "branch_finished" // Branch, Label, Status, Error
@@ -56,12 +62,16 @@ type Event struct {
 	Tokens []backend.Token `json:"tokens,omitempty"`
 	Forced bool            `json:"forced,omitempty"` // the constraint left no choice
 
-	Finish backend.FinishReason `json:"finish,omitempty"`
-	Scores []OptionScore        `json:"scores,omitempty"`
-	Value  json.RawMessage      `json:"value,omitempty"`
-	Error  string               `json:"error,omitempty"`
-	Cost   *backend.Usage       `json:"cost,omitempty"`  // of the node
-	Usage  *Usage               `json:"usage,omitempty"` // of the run so far
+	Finish   backend.FinishReason `json:"finish,omitempty"`
+	Scores   []OptionScore        `json:"scores,omitempty"`
+	Value    json.RawMessage      `json:"value,omitempty"`
+	Error    string               `json:"error,omitempty"`
+	Attempt  int                  `json:"attempt,omitempty"`  // that failed, from 1
+	Wait     float64              `json:"wait,omitempty"`     // seconds before the next one
+	Attempts int                  `json:"attempts,omitempty"` // that a finished node took, if more than one
+	By       string               `json:"by,omitempty"`       // fallback that answered
+	Cost     *backend.Usage       `json:"cost,omitempty"`     // of the node
+	Usage    *Usage               `json:"usage,omitempty"`    // of the run so far
 
 	Done  int `json:"done,omitempty"`  // tokens of the prompt computed so far, cached ones included
 	Total int `json:"total,omitempty"` // tokens of the prompt
@@ -145,14 +155,24 @@ func (em *emitter) deltas(ctx context.Context, t *Task) func(backend.Delta) {
 	}
 }
 
+// does returns what carrying out the task is: its node's kind, or call for the
+// function of a check.
+func (t *Task) does() string {
+	if t.Call != nil {
+		return string(lang.KindCall)
+	}
+	return string(t.Node.Kind)
+}
+
 // event returns an event about a task.
 func (t *Task) event(kind EventKind) Event {
-	return Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: string(t.Node.Kind)}
+	return Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: t.does()}
 }
 
 // finishedEvent describes the result of a task.
 func finishedEvent(t *Task, r *Result) Event {
 	e := t.event(NodeFinished)
+	e.Attempts, e.By = r.Attempts, r.By
 	switch {
 	case r.Failure != nil:
 		e.Error = r.Failure.Message

@@ -46,7 +46,7 @@ func (l *Log) Emit(e Event) {
 	switch e.Kind {
 	case TextDelta:
 		l.texts[e.Task] = append(l.texts[e.Task], e.Text...)
-	case NodeFinished, NodeCancelled:
+	case NodeFinished, NodeCancelled, NodeRetried:
 		delete(l.texts, e.Task)
 	case RunFinished, RunFailed:
 		l.over = true

@@ -93,8 +93,12 @@ type task struct {
 	state  taskState
 	branch *branch
 	node   *lang.Node
-	first  bool // the first model request of its branch
-	seen   bool // handed to the driver by Changes
+	first  bool   // the first model request of its branch
+	seen   bool   // handed to the driver by Changes
+	trial  *trial // of a generation that must pass checks
+	// generation is the task whose value this call of a check judges; nil for all
+	// other tasks.
+	generation *task
 }
 
 // Status says where a branch stands.
@@ -117,6 +121,8 @@ type Changes struct {
 	Cancel []string
 	// Branches are the branches that started or ended.
 	Branches []BranchChange
+	// Refused are the generated values that did not pass the checks of their nodes.
+	Refused []Refusal
 }
 
 // BranchChange says that a branch started or ended.

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -18,15 +17,19 @@ func (r *runner) perform(ctx context.Context, t *Task) {
 	returned := false
 	defer func() {
 		if !returned {
-			err := error(errors.New("the function ended its goroutine (runtime.Goexit)"))
+			err := errExit
 			if v := recover(); v != nil {
-				err = &PanicError{Value: v, Stack: debug.Stack()}
+				if p, ok := v.(*PanicError); ok { // of an attempt with a timeout
+					err = p
+				} else {
+					err = &PanicError{Value: v, Stack: debug.Stack()}
+				}
 			}
 			o.result = Result{Failure: NewFailure(err)}
 		}
 		o.result.Task = t.ID
 		if err := o.result.Normalize(); err != nil {
-			o.result = Result{Task: t.ID, Failure: NewFailure(err)}
+			o.result = Result{Task: t.ID, Failure: NewFailure(err), Attempts: o.result.Attempts}
 		}
 		select {
 		case r.outcomes <- o:
@@ -37,7 +40,8 @@ func (r *runner) perform(ctx context.Context, t *Task) {
 	returned = true
 }
 
-func (r *runner) carryOut(ctx context.Context, t *Task) Result {
+// once carries a task out, with no regard to its terms.
+func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result, error) {
 	switch {
 	case t.Generate != nil:
 		req := t.Generate
@@ -46,32 +50,23 @@ func (r *runner) carryOut(ctx context.Context, t *Task) Result {
 			asking.Progress = true
 			req = &asking
 		}
-		res, err := r.be.Generate(ctx, req, r.em.deltas(ctx, t))
+		res, err := be.Generate(ctx, req, r.em.deltas(ctx, t))
 		if err == nil && res == nil {
 			err = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
 		}
-		if err != nil {
-			return Result{Failure: NewFailure(err)}
-		}
-		return Result{Generate: res}
+		return Result{Generate: res}, err
 	case t.Score != nil:
-		res, err := r.be.Score(ctx, t.Score)
+		res, err := be.Score(ctx, t.Score)
 		switch {
 		case err == nil && res == nil:
 			err = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
 		case err == nil && len(res.Options) != len(t.Score.Options):
 			err = fmt.Errorf("the backend returned %d scores for %d options: %w", len(res.Options), len(t.Score.Options), backend.ErrUnavailable)
 		}
-		if err != nil {
-			return Result{Failure: NewFailure(err)}
-		}
-		return Result{Score: res}
+		return Result{Score: res}, err
 	}
 	v, err := CallFunc(WithTask(ctx, *t), r.funcs, t.Call)
-	if err != nil {
-		return Result{Failure: NewFailure(err)}
-	}
-	return Result{Value: v}
+	return Result{Value: v}, err
 }
 
 // CallFunc calls a function and returns its result as JSON, which is what a

@@ -29,6 +29,10 @@ type Report struct {
 	// Emulated names what the backend could not do itself and how it was done
 	// instead, each way once.
 	Emulated []string `json:"emulated,omitempty"`
+	// Retries counts the attempts that failed and were made again.
+	Retries int `json:"retries,omitempty"`
+	// Fallbacks counts what was answered by each fallback.
+	Fallbacks map[string]int `json:"fallbacks,omitempty"`
 	// Turns is the trunk's context at the end.
 	Turns []backend.Turn `json:"-"`
 }
@@ -77,6 +81,15 @@ func (m *Machine) Report() *Report {
 	r.Usage = c.usage()
 	seen := map[string]bool{}
 	for i := range m.results {
+		if a := m.results[i].Attempts; a > 1 {
+			r.Retries += a - 1
+		}
+		if by := m.results[i].By; by != "" {
+			if r.Fallbacks == nil {
+				r.Fallbacks = map[string]int{}
+			}
+			r.Fallbacks[by]++
+		}
 		var emulated []string
 		switch res := &m.results[i]; {
 		case res.Generate != nil:

@@ -26,24 +26,49 @@ func (m *Machine) add(b *branch, n *lang.Node, t *task) {
 	m.fresh = append(m.fresh, t)
 }
 
-func (m *Machine) startGen(b *branch, n *lang.Node) {
-	g := n.Gen
-	t := &task{Task: Task{ID: b.instance(n)}}
-	t.Generate = m.request(b, t.ID, g.Sampling)
-	t.Generate.MaxTokens = g.MaxTokens
-	t.Generate.MinTokens = g.MinTokens
-	t.Generate.Stop = g.Stop
+// startAsk asks the model for the text of a gen or json; in a trial that was
+// refused before, with what it was told.
+func (m *Machine) startAsk(b *branch, n *lang.Node, tr *trial) error {
+	t := &task{Task: Task{ID: b.instance(n)}, trial: tr}
+	if tr != nil {
+		t.ID = tr.taskID()
+	}
+	salt, err := m.salt(b, n)
+	if err != nil {
+		return err
+	}
+	t.Generate = m.request(b, t.ID, samplingOf(n))
+	t.Generate.Salt, t.Generate.Priority = salt, n.Terms().Priority
+	if g := n.Gen; g != nil {
+		t.Generate.MaxTokens, t.Generate.MinTokens, t.Generate.Stop = g.MaxTokens, g.MinTokens, g.Stop
+	} else {
+		t.Generate.MaxTokens = n.JSON.MaxTokens
+	}
 	t.Generate.Constraint = constraintOf(n)
+	if tr != nil && tr.n > 1 {
+		if len(tr.prompt.turns) > 0 {
+			t.Generate.Turns = tr.prompt.view()
+		}
+		if samplingOf(n).Seed != nil { // the same numbers would give the same answer
+			t.Generate.Sampling.Seed = deriveSeed(t.Generate.Sampling.Seed, t.ID)
+		}
+	}
 	m.add(b, n, t)
+	return nil
 }
 
-func (m *Machine) startJSON(b *branch, n *lang.Node) {
-	j := n.JSON
-	t := &task{Task: Task{ID: b.instance(n)}}
-	t.Generate = m.request(b, t.ID, j.Sampling)
-	t.Generate.MaxTokens = j.MaxTokens
-	t.Generate.Constraint = constraintOf(n)
-	m.add(b, n, t)
+// salt returns the cache salt of a node's requests: the run's, with the node's
+// behind it. The length of the run's keeps the two apart.
+func (m *Machine) salt(b *branch, n *lang.Node) (string, error) {
+	of := n.Terms().Salt
+	if of == "" {
+		return m.opt.Salt, nil
+	}
+	s, err := m.graph.Expand(of, b.vars)
+	if err != nil || s == "" {
+		return m.opt.Salt, err
+	}
+	return strconv.Itoa(len(m.opt.Salt)) + ":" + m.opt.Salt + ":" + s, nil
 }
 
 // request returns a generation that continues the prompt of b.
@@ -51,7 +76,6 @@ func (m *Machine) request(b *branch, id string, s lang.Sampling) *backend.Reques
 	r := &backend.Request{
 		ID:    id,
 		Turns: b.prompt.view(),
-		Salt:  m.opt.Salt,
 		Hints: m.hints(b),
 		Sampling: backend.Sampling{
 			Temperature:       s.Temperature,
@@ -103,6 +127,10 @@ func (m *Machine) startSelect(b *branch, n *lang.Node) error {
 	if err := checkOptions(options, closed); err != nil {
 		return err
 	}
+	salt, err := m.salt(b, n)
+	if err != nil {
+		return err
+	}
 	t := &task{Task: Task{ID: b.instance(n)}}
 	t.Score = &backend.ScoreRequest{
 		ID:      t.ID,
@@ -110,9 +138,10 @@ func (m *Machine) startSelect(b *branch, n *lang.Node) error {
 		Options: options,
 		// A turn of its own ends after the option; in an open turn and in raw
 		// text more may follow.
-		Closed: closed,
-		Salt:   m.opt.Salt,
-		Hints:  m.hints(b),
+		Closed:   closed,
+		Salt:     salt,
+		Priority: n.Select.Terms.Priority,
+		Hints:    m.hints(b),
 	}
 	m.add(b, n, t)
 	return nil
@@ -160,23 +189,13 @@ func (m *Machine) key(id string) string {
 
 // take puts the result of a task into its branch.
 func (m *Machine) take(b *branch, t *task, r *Result) error {
-	if r.Failure != nil {
-		return r.Failure
-	}
 	switch {
-	case t.Generate != nil && t.node.Kind == lang.KindJSON:
-		return m.takeJSON(b, t, r.Generate)
+	case t.generation != nil:
+		return m.takeVerdict(b, t, r)
+	case r.Failure != nil:
+		return r.Failure
 	case t.Generate != nil:
-		if cutShort(t.Generate.Constraint, r.Generate) {
-			what := "grammar"
-			if t.Generate.Constraint.Regex != "" {
-				what = "pattern"
-			}
-			return truncated(t, r.Generate, "before the end of its "+what)
-		}
-		b.set(t.node.Name, r.Generate.Part.Text)
-		b.prompt.generated(r.Generate.Part)
-		b.pristine = false
+		return m.takeGenerated(b, t, r.Generate)
 	case t.Score != nil:
 		best := Best(r.Score)
 		b.set(t.node.Name, t.Score.Options[best])
@@ -206,20 +225,6 @@ func Best(s *backend.ScoreResult) int {
 		}
 	}
 	return best
-}
-
-func (m *Machine) takeJSON(b *branch, t *task, g *backend.Result) error {
-	v, err := m.decode([]byte(g.Part.Text), t.node.JSON.Type)
-	if err != nil {
-		if g.Finish == backend.FinishLength {
-			return truncated(t, g, "inside the JSON value")
-		}
-		return fmt.Errorf("the model's text is not a value of the schema: %w", err)
-	}
-	b.set(t.node.Name, v)
-	b.prompt.generated(g.Part)
-	b.pristine = false
-	return nil
 }
 
 // truncated is the error of a generation that its limit ended too soon.

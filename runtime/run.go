@@ -102,10 +102,16 @@ type config struct {
 	grace       time.Duration
 	clock       func() time.Time
 	fs          fileSystem
+	timeout     time.Duration
+	retry       lang.Retry
+	fallback    []named
+	budget      *lang.Budget
+	prices      *Prices
+	sleep       func(context.Context, time.Duration) error
 }
 
 func newConfig(opts []Option) *config {
-	c := &config{concurrency: 256, grace: 2 * time.Second, clock: time.Now, fs: osFS{}}
+	c := &config{concurrency: 256, grace: 2 * time.Second, clock: time.Now, fs: osFS{}, sleep: sleep}
 	for _, o := range opts {
 		o(c)
 	}

@@ -29,7 +29,7 @@ type runner struct {
 	flight   map[string]*flight
 	outcomes chan outcome
 	gone     chan struct{} // closed when nobody takes outcomes any more
-	used     cost          // kept only for events
+	used     cost          // of the results so far, restored ones included
 	restored int
 	started  map[string]bool // calls that the journal holds as started
 	batch    []Result
@@ -56,10 +56,13 @@ func (r *runner) check(ctx context.Context) error {
 	if r.be == nil {
 		return nil
 	}
+	if err := r.checkReliable(ctx); err != nil {
+		return err
+	}
 	if err := Check(r.graph, r.be.Info()); err != nil {
 		return err
 	}
-	return checkConstraints(ctx, r.graph, r.be)
+	return checkConstraints(ctx, r.graph, r.be, nil)
 }
 
 // run drives the machine to its end and reports.
@@ -68,6 +71,8 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 	r.outcomes = make(chan outcome, 16)
 	r.gone = make(chan struct{})
 	defer close(r.gone)
+	ctx, stop := r.inTime(ctx)
+	defer stop()
 	tasks, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.ctx = tasks
@@ -113,6 +118,9 @@ func (r *runner) loop(ctx context.Context) error {
 		r.follow()
 		if r.m.Done() {
 			return nil
+		}
+		if err := r.overBudget(); err != nil {
+			return fmt.Errorf("runtime: run %s was stopped: %w", r.cfg.run, err)
 		}
 		if err := ctx.Err(); err != nil {
 			return r.interrupted(ctx)
@@ -165,6 +173,9 @@ func (r *runner) follow() {
 			}
 			r.em.emit(e)
 		}
+	}
+	for _, x := range c.Refused {
+		r.em.emit(Event{Kind: NodeRefused, Task: x.Task, Node: x.Node, Branch: x.Branch, Error: x.Reason})
 	}
 	r.queue = append(r.queue, c.Start...)
 }
@@ -311,10 +322,10 @@ func (r *runner) apply(ctx context.Context) error {
 
 // announce tells listeners of a result.
 func (r *runner) announce(t *Task, res *Result, restored bool) {
+	r.used.add(res.usage())
 	if r.em == nil {
 		return
 	}
-	r.used.add(res.usage())
 	e := finishedEvent(t, res)
 	if restored {
 		e.Restored = 1

@@ -59,12 +59,8 @@ func (m *Machine) exec(b *branch, n *lang.Node) error {
 		}
 		b.set(n.Name, v)
 		return nil
-	case lang.KindGen:
-		m.startGen(b, n)
-		return nil
-	case lang.KindJSON:
-		m.startJSON(b, n)
-		return nil
+	case lang.KindGen, lang.KindJSON:
+		return m.startAsk(b, n, newTrial(b.instance(n), n))
 	case lang.KindSelect:
 		return m.startSelect(b, n)
 	case lang.KindCall:

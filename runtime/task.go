@@ -45,6 +45,10 @@ type Result struct {
 	Score    *backend.ScoreResult `json:"score,omitempty"`
 	Value    json.RawMessage      `json:"value,omitempty"` // what a call returned
 	Failure  *Failure             `json:"failure,omitempty"`
+	// Attempts is how many it took, if that is more than one.
+	Attempts int `json:"attempts,omitempty"`
+	// By names the fallback that answered; empty: the run's own backend.
+	By string `json:"by,omitempty"`
 }
 
 // usage returns what the result cost.

@@ -88,6 +88,9 @@ func (e *Error) Retryable() bool {
 	return !e.final && (errors.Is(e.Kind, backend.ErrOverloaded) || errors.Is(e.Kind, backend.ErrUnavailable))
 }
 
+// RetryDelay returns what the server asked for; backend.RetryDelay reads it.
+func (e *Error) RetryDelay() time.Duration { return e.RetryAfter }
+
 // rule is a row of the table that turns a server's answer into an error.
 type rule struct {
 	status int      // exact; 0: any

@@ -64,6 +64,9 @@ func (r Retry) wait(n int, asked time.Duration) (time.Duration, bool) {
 // do calls f until it succeeds, fails for good, or the attempts are used up.
 // may, if not nil, is asked before each further call and can refuse it.
 func (r Retry) do(ctx context.Context, f func() error, may func() bool) error {
+	if backend.RetriesOwned(ctx) {
+		r.Attempts = 1
+	}
 	for n := 1; ; n++ {
 		err := f()
 		if err == nil {

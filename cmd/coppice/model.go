@@ -72,7 +72,11 @@ func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open.Backend(ctx, u, open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads}})
+	return open.Backend(ctx, u, m.options())
+}
+
+func (m *modelFlags) options() open.Options {
+	return open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads}}
 }
 
 // openGGUF opens the model's file itself, for commands that look inside.

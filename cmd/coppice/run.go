@@ -15,6 +15,7 @@ func (a *app) runCmd() *cobra.Command {
 	var (
 		m       modelFlags
 		in      inputFlags
+		terms   termsFlags
 		journal string
 		seed    uint64
 		asJSON  bool
@@ -53,7 +54,12 @@ finished is done again.`,
 				return err
 			}
 			defer be.Close()
-			opts := []runtime.Option{runtime.WithSeed(seed), runtime.WithBackendURL(publicURL(url))}
+			opts, done, err := terms.options(cmd.Context(), &m)
+			defer done()
+			if err != nil {
+				return err
+			}
+			opts = append(opts, runtime.WithSeed(seed), runtime.WithBackendURL(publicURL(url)))
 			if journal != "" {
 				opts = append(opts, runtime.WithJournal(journal))
 			}
@@ -64,6 +70,7 @@ finished is done again.`,
 	}
 	m.register(c)
 	in.register(c)
+	terms.register(c)
 	c.Flags().StringVar(&journal, "journal", "", "keep the run in this file and go on with it if it is there")
 	c.Flags().Uint64Var(&seed, "seed", 0, "seed of the run, for nodes that sample")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -73,6 +80,7 @@ finished is done again.`,
 func (a *app) resumeCmd() *cobra.Command {
 	var (
 		m      modelFlags
+		terms  termsFlags
 		asJSON bool
 	)
 	c := &cobra.Command{
@@ -105,12 +113,18 @@ A journal of a finished run gives the same report again, without any call.`,
 				return err
 			}
 			defer be.Close()
+			opts, done, err := terms.options(cmd.Context(), &m)
+			defer done()
+			if err != nil {
+				return err
+			}
 			return a.show(g, be.Info().Model, args[0], asJSON, func(sink runtime.Option) (*runtime.Report, error) {
-				return runtime.Resume(cmd.Context(), be, args[0], funcs, sink)
+				return runtime.Resume(cmd.Context(), be, args[0], funcs, append(opts, sink)...)
 			})
 		},
 	}
 	m.register(c)
+	terms.register(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
@@ -126,7 +140,7 @@ func (a *app) show(g *lang.Graph, model, journal string, asJSON bool, do func(si
 			fmt.Fprintf(a.errOut, "%d results were finished before it failed; %s tokens computed, %s reused\n",
 				report.Tasks, thousands(report.Usage.ComputedTokens), thousands(report.Usage.CachedTokens))
 		}
-		if journal != "" && report != nil && errors.Is(err, context.Canceled) {
+		if journal != "" && report != nil && (errors.Is(err, context.Canceled) || errors.Is(err, runtime.ErrBudget)) {
 			return fmt.Errorf("%w; what was finished is kept: coppice resume %s", err, journal)
 		}
 		return err

@@ -84,6 +84,19 @@ func (v *view) Emit(e runtime.Event) {
 		v.row(e.Task).text.WriteString(e.Text)
 	case runtime.NodeFinished:
 		v.finish(e)
+	case runtime.NodeRetried:
+		r := v.row(e.Task)
+		r.text.Reset()
+		r.note = fmt.Sprintf(" (attempt %d failed)", e.Attempt)
+		if !v.live {
+			fmt.Fprintf(v.w, "%s%s: attempt %d failed: %s\n", r.id, r.labelText(), e.Attempt, oneLine(e.Error))
+		}
+	case runtime.NodeRefused:
+		r := v.row(e.Task)
+		r.note = " (refused: " + e.Error + ")"
+		if !v.live {
+			fmt.Fprintf(v.w, "%s%s: refused: %s\n", r.id, r.labelText(), oneLine(e.Error))
+		}
 	case runtime.NodeCancelled:
 		v.row(e.Task).state = '-'
 	case runtime.RunFinished, runtime.RunFailed:

@@ -1,0 +1,256 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+)
+
+// named is a backend under the name by which nodes call it; the run's own has
+// none.
+type named struct {
+	name string
+	be   backend.Backend
+}
+
+// permanent is an error that another attempt would not change.
+type permanent struct{ error }
+
+func (p permanent) Unwrap() error   { return p.error }
+func (p permanent) Retryable() bool { return false }
+
+// Permanent marks an error of a function as one that another attempt would not
+// change, so that a call with retries is not made again.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return permanent{err}
+}
+
+// TimeoutError is the failure of an attempt that took longer than its node
+// allows. It is context.DeadlineExceeded.
+type TimeoutError struct{ After time.Duration }
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("no result within the timeout of %v", e.After)
+}
+
+// Is makes errors.Is(err, context.DeadlineExceeded) true.
+func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// terms returns those of a task, with the run's where the node says nothing.
+func (r *runner) terms(t *Task) lang.Terms {
+	var terms lang.Terms
+	if of := t.Node.Terms(); of != nil {
+		terms = *of
+	}
+	if t.Call != nil && t.Node.Call == nil { // the function of a check
+		terms = lang.Terms{}
+	}
+	if terms.Timeout == 0 {
+		terms.Timeout = r.cfg.timeout
+	}
+	if terms.Retry.Attempts == 0 && t.Call == nil {
+		terms.Retry = r.cfg.retry
+	}
+	return terms
+}
+
+// backends returns those that a request is sent to, one after the other has
+// failed for good.
+func (r *runner) backends(fallback []string) []named {
+	out := []named{{be: r.be}}
+	if fallback == nil {
+		return append(out, r.cfg.fallback...)
+	}
+	for _, name := range fallback {
+		if i := slices.IndexFunc(r.cfg.fallback, func(n named) bool { return n.name == name }); i >= 0 {
+			out = append(out, r.cfg.fallback[i])
+		}
+	}
+	return out
+}
+
+// carryOut makes attempts at a task until one succeeds or none is left: all at
+// the run's backend first, then at each fallback.
+func (r *runner) carryOut(ctx context.Context, t *Task) Result {
+	terms := r.terms(t)
+	chain := []named{{}}
+	if t.Call == nil {
+		chain = r.backends(terms.Fallback)
+	}
+	attempts := 0
+	var first error
+	for i, b := range chain {
+		res, n, err := r.try(ctx, t, b.be, terms, i < len(chain)-1, attempts)
+		attempts += n
+		if err == nil {
+			if attempts > 1 {
+				res.Attempts = attempts
+			}
+			res.By = b.name
+			return res
+		}
+		if first == nil {
+			first = err
+		}
+		if i > 0 {
+			err = fmt.Errorf("%w; then fallback %s: %w", first, b.name, err)
+			first = err
+		}
+		if ctx.Err() != nil || i == len(chain)-1 || !canFallBack(err) {
+			return Result{Failure: NewFailure(first), Attempts: attempts}
+		}
+	}
+	panic("unreachable")
+}
+
+// try makes attempts at one backend. more says that a fallback follows, so that
+// an attempt that failed is taken back even if it is the last one here.
+func (r *runner) try(ctx context.Context, t *Task, be backend.Backend, terms lang.Terms, more bool, before int) (Result, int, error) {
+	own := ctx
+	if terms.Retry.Attempts > 0 {
+		own = backend.OwnRetries(ctx)
+	}
+	for n := 1; ; n++ {
+		res, err := r.attempt(own, t, be, terms.Timeout)
+		if err == nil || ctx.Err() != nil {
+			return res, n, err
+		}
+		wait, again := time.Duration(0), false
+		if n < terms.Retry.Attempts && mayRetry(t, err) {
+			wait, again = retryWait(terms.Retry, n, backend.RetryDelay(err))
+		}
+		if again || more && canFallBack(err) {
+			e := t.event(NodeRetried)
+			e.Error, e.Attempt, e.Wait = err.Error(), before+n, wait.Seconds()
+			r.em.emit(e)
+		}
+		if !again {
+			return Result{}, n, err
+		}
+		if serr := r.cfg.sleep(ctx, wait); serr != nil {
+			return Result{}, n, fmt.Errorf("%w; before that: %w", serr, err)
+		}
+	}
+}
+
+// mayRetry reports whether another attempt at a task can be of use after err.
+func mayRetry(t *Task, err error) bool {
+	if t.Call == nil {
+		return backend.Retryable(err)
+	}
+	if t.Call.Unsafe || errors.Is(err, ErrPanic) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var says interface{ Retryable() bool }
+	return !errors.As(err, &says) || says.Retryable()
+}
+
+// canFallBack reports whether another backend may do what one has failed at for
+// this reason. A wrong request is wrong everywhere.
+func canFallBack(err error) bool {
+	for _, e := range []error{backend.ErrOverloaded, backend.ErrUnavailable, backend.ErrContextLength, backend.ErrUnsupported, backend.ErrClosed, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// retryWait returns how long to wait after failure number n, from 1, and whether
+// to go on at all; asked is what the server asked for.
+func retryWait(r lang.Retry, n int, asked time.Duration) (time.Duration, bool) {
+	first, most := r.Wait, r.Max
+	if first <= 0 {
+		first = 500 * time.Millisecond
+	}
+	if most <= 0 {
+		most = time.Minute
+	}
+	if asked > most {
+		return 0, false
+	}
+	if asked > 0 {
+		return asked, true
+	}
+	d := min(first, most)
+	for range n - 1 {
+		if d *= 2; d >= most {
+			d = most
+			break
+		}
+	}
+	return d - time.Duration(rand.Int64N(int64(d)/2+1)), true
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// attempt carries a task out once. With a timeout it returns at its end even if
+// whoever does the work does not.
+func (r *runner) attempt(ctx context.Context, t *Task, be backend.Backend, timeout time.Duration) (Result, error) {
+	if timeout <= 0 {
+		return r.once(ctx, t, be)
+	}
+	late := &TimeoutError{timeout}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	defer cancel()
+	type answer struct {
+		res Result
+		err error
+		bad *PanicError // handed on
+	}
+	done := make(chan answer, 1)
+	go func() {
+		a := answer{err: errExit}
+		defer func() {
+			if a.err == errExit {
+				if v := recover(); v != nil {
+					a.bad = &PanicError{Value: v, Stack: debug.Stack()}
+				}
+			}
+			done <- a
+		}()
+		a.res, a.err = r.once(ctx, t, be)
+	}()
+	var a answer
+	select {
+	case a = <-done:
+	case <-ctx.Done():
+		grace := time.NewTimer(r.cfg.grace)
+		defer grace.Stop()
+		select {
+		case a = <-done:
+		case <-grace.C:
+			a.err = context.Cause(ctx)
+		}
+	}
+	switch {
+	case a.bad != nil:
+		panic(a.bad)
+	case a.err != nil && context.Cause(ctx) == late:
+		return Result{}, late
+	}
+	return a.res, a.err
+}
+
+// errExit is the outcome of work whose goroutine ended without returning.
+var errExit = errors.New("the function ended its goroutine (runtime.Goexit)")
