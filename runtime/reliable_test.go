@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,9 +94,9 @@ func TestTimeoutOfANodeEndsAttemptsThatHang(t *testing.T) {
 				hang := make(chan struct{})
 				defer close(hang)
 				m := puppet.New()
-				calls := 0
+				var calls atomic.Int32
 				be := &backendFunc{Backend: m, generate: func(ctx context.Context, req *backend.Request) (*backend.Result, error) {
-					if calls++; calls == 2 {
+					if calls.Add(1) == 2 {
 						return &backend.Result{Part: backend.Part{Text: "late"}}, nil
 					}
 					if !obedient {
