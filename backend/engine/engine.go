@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/model"
@@ -39,6 +40,16 @@ type KV interface {
 	// CopyPage copies the first tokens positions of page src to page dst.
 	CopyPage(dst, src int32, tokens int)
 	Close()
+}
+
+// Launcher is a KV that computes on a device of its own: the engine plans the
+// next step while the device works on one.
+type Launcher interface {
+	KV
+	// Launch starts what Forward does and returns a function that waits for its
+	// end. Until that has returned, batch and logits belong to the device; no
+	// other method is called.
+	Launch(batch *model.Batch, logits [][]float32) (wait func() error)
 }
 
 // Tokenizer is what the engine needs of a tokenizer; *tokenizer.Tokenizer is
@@ -87,6 +98,9 @@ type Config struct {
 	// takes fewer passes; the output is the same. With more than a few
 	// sequences running none are made.
 	Drafts int
+	// Planning is called at the end of the planning of each step, in the goroutine
+	// that computes: a simulation of slow planning. Nil for none.
+	Planning func()
 	// Check recounts all pages after every step and panics in the loop, which
 	// fails the requests of the step, if the sum is wrong. For tests.
 	Check bool
@@ -154,6 +168,12 @@ type Engine struct {
 	// What follows belongs to the loop.
 	kv        KV
 	sched     *scheduler
+	device    Launcher     // kv, if it works by itself
+	wait      func() error // for the step in flight, nil without one
+	launched  uint64       // number of the step in flight
+	start     time.Time    // of it
+	copies    []pageCopy   // to be done before the next launch
+	tables    [][]int32    // pages of the rows in flight
 	pass      uint64
 	batch     model.Batch
 	steps     []work
@@ -198,15 +218,21 @@ func build(cfg Config) (*Engine, error) {
 	e.compiler = newCompiler(cfg.Tokenizer, tmpl, cfg.Fingerprint, 64<<20)
 	e.grammars = newGrammars(sync.OnceValues(func() (*grammar.Vocab, error) { return newVocab(e.tok, e.end) }))
 	e.mask = make([]uint64, (cfg.Model.VocabSize()+63)/64)
+	e.device, _ = kv.(Launcher)
 	e.sched = e.newScheduler()
 	e.stats = e.snapshot()
 	return e, nil
 }
 
 func (e *Engine) newScheduler() *scheduler {
+	copyPage := e.kv.CopyPage
+	if e.device != nil {
+		e.copies = e.copies[:0]
+		copyPage = e.copyLater
+	}
 	return &scheduler{
 		cache:      cache.New(e.cfg.Pages),
-		copyPage:   e.kv.CopyPage,
+		copyPage:   copyPage,
 		budget:     e.cfg.MaxBatchTokens,
 		maxSeqs:    e.cfg.MaxSeqs,
 		maxOutputs: max(e.cfg.MaxSeqs, 32),

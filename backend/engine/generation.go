@@ -25,6 +25,8 @@ type generation struct {
 
 	constrained bool
 	state       grammar.State
+	ready       []uint64 // mask of state, if prepared
+	prepared    bool
 
 	logprobs []float64
 	sampled  int
@@ -132,8 +134,7 @@ func (g *generation) draw(s *sequence, pos int, logits []float32) (backend.Token
 	noEnd := g.req.IgnoreEOS || g.generated() < g.req.MinTokens
 	var allowed []uint64
 	if g.constrained {
-		allowed = g.engine.mask
-		g.state.Mask(allowed)
+		allowed = g.mask()
 		if noEnd {
 			g.engine.hideEnd(allowed)
 		}
@@ -161,6 +162,30 @@ func (g *generation) draw(s *sequence, pos int, logits []float32) (backend.Token
 	return t, nil
 }
 
+// mask returns what the constraint allows next, in memory that the caller may
+// change.
+func (g *generation) mask() []uint64 {
+	m := g.engine.mask
+	if g.prepared {
+		copy(m, g.ready)
+	} else {
+		g.state.Mask(m)
+	}
+	return m
+}
+
+// prepare computes the mask of the next draw before its logits are there.
+func (g *generation) prepare() {
+	if !g.constrained || g.finished || g.prepared {
+		return
+	}
+	if g.ready == nil {
+		g.ready = make([]uint64, len(g.engine.mask))
+	}
+	g.state.Mask(g.ready)
+	g.prepared = true
+}
+
 // take adds a token to the output; it is in the sequence already.
 func (g *generation) take(t backend.Token, origin backend.Origin) {
 	g.sample.saw(t)
@@ -176,7 +201,7 @@ func (g *generation) take(t backend.Token, origin backend.Origin) {
 			g.err, g.finished = fmt.Errorf("%w: the constraint refuses token %d that it allowed: %w", backend.ErrUnavailable, t, err), true
 			return
 		}
-		g.state = state
+		g.state, g.prepared = state, false
 	}
 }
 
@@ -212,7 +237,7 @@ func (g *generation) advance(s *sequence, pass uint64) {
 				return
 			}
 		}
-		g.state = after
+		g.state, g.prepared = after, false
 	}
 }
 

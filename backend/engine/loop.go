@@ -17,6 +17,7 @@ func (e *Engine) loop() {
 		e.round()
 		e.publish()
 	}
+	e.await()
 	all := slices.Concat(e.sched.running, e.sched.waiting)
 	for _, s := range all {
 		e.sched.remove(s)
@@ -57,7 +58,7 @@ func (e *Engine) receive() bool {
 		if len(jobs) > 0 {
 			e.publish()
 		}
-		if len(e.sched.running)+len(e.sched.waiting) > 0 {
+		if e.wait != nil || len(e.sched.running)+len(e.sched.waiting) > 0 {
 			return true
 		}
 		<-e.wake
@@ -72,9 +73,12 @@ func (e *Engine) round() {
 			e.rebuild(r)
 		}
 	}()
+	if e.device != nil {
+		e.roundAhead()
+		return
+	}
 	e.reap()
-	plan := e.sched.next()
-	e.endFailed()
+	plan := e.plan()
 	if len(plan) == 0 {
 		if len(e.sched.running)+len(e.sched.waiting) > 0 {
 			e.unstick()
@@ -84,6 +88,19 @@ func (e *Engine) round() {
 	}
 	e.step(plan)
 	e.check()
+}
+
+// plan makes the plan of a step.
+func (e *Engine) plan() []work {
+	plan := e.sched.next()
+	if e.cfg.Planning != nil {
+		e.cfg.Planning()
+	}
+	if len(e.sched.failed) > 0 {
+		e.endFailed()
+		plan = e.sched.plan
+	}
+	return plan
 }
 
 // reap ends the sequences whose callers have gone.
@@ -128,7 +145,20 @@ func (e *Engine) unstick() {
 
 // step runs the model on a plan and delivers what it computed.
 func (e *Engine) step(plan []work) {
+	e.take(plan)
+	e.batchOf(plan)
+	start := time.Now()
+	e.deliver(e.kv.Forward(&e.batch, e.buffers[:e.batch.Outputs()]), start)
+}
+
+// take notes the works of a step, which outlast the scheduler's plan.
+func (e *Engine) take(plan []work) {
 	e.sched.idle = 0
+	e.steps = append(e.steps[:0], plan...)
+}
+
+// batchOf fills in the rows of a plan and makes room for their logits.
+func (e *Engine) batchOf(plan []work) {
 	rows := e.batch.Rows[:0]
 	outputs := 0
 	for _, w := range plan {
@@ -150,26 +180,31 @@ func (e *Engine) step(plan []work) {
 	for len(e.buffers) < outputs {
 		e.buffers = append(e.buffers, make([]float32, e.cfg.Model.VocabSize()))
 	}
-	var start time.Time
-	traced := slices.ContainsFunc(plan, func(w work) bool { return w.seq.trace != nil })
-	if traced {
-		start = time.Now()
-	}
-	if err := e.kv.Forward(&e.batch, e.buffers[:outputs]); err != nil {
-		for _, w := range slices.Clone(plan) {
+}
+
+// deliver ends a step, which failed if err is set: the sequences of e.steps get
+// what was computed of them, but for those that left the step meanwhile.
+func (e *Engine) deliver(err error, start time.Time) {
+	if err != nil {
+		for _, w := range e.steps {
+			if e.left(w.seq) {
+				continue
+			}
 			e.sched.remove(w.seq)
 			e.finish(w.seq, fmt.Errorf("%w: forward pass: %w", backend.ErrUnavailable, err))
 		}
 		return
 	}
 	e.pass++
-	if traced {
-		e.tell(plan, start)
-	}
+	e.tell(start)
 	// All of it is computed before any task sees a logit: a task may end its
 	// sequence, or start others.
-	e.steps = append(e.steps[:0], plan...)
-	for _, w := range e.steps {
+	for i, w := range e.steps {
+		if e.left(w.seq) {
+			e.steps[i].n = 0
+			continue
+		}
+		w.seq.land()
 		w.seq.usage.pass(e.id, e.pass, w.n)
 		e.totals.Computed += uint64(w.n)
 		e.sched.progress(w.seq, w.n)
@@ -183,7 +218,7 @@ func (e *Engine) step(plan []work) {
 		for _, o := range row.Outputs {
 			logits := e.buffers[used]
 			used++
-			if w.seq.ended {
+			if w.seq.ended || w.n == 0 {
 				continue
 			}
 			w.seq.task.logits(e, w.seq, row.Start+o, logits)
@@ -192,14 +227,18 @@ func (e *Engine) step(plan []work) {
 }
 
 // tell says to those who follow requests of a plan that its pass is done.
-func (e *Engine) tell(plan []work, start time.Time) {
+func (e *Engine) tell(start time.Time) {
+	plan := e.steps
+	if !slices.ContainsFunc(plan, func(w work) bool { return w.seq.trace != nil }) {
+		return
+	}
 	st := backend.Step{Engine: e.id, Pass: e.pass, Start: start, End: time.Now(), Sequences: len(plan)}
 	for _, w := range plan {
 		st.Batch += w.n
 	}
 	for _, w := range plan {
-		if t := w.seq.trace; t != nil && t.Step != nil {
-			st.Request, st.Tokens, st.Prompt = w.seq.id, w.n, w.seq.prefilling()
+		if t := w.seq.trace; t != nil && t.Step != nil && !e.left(w.seq) {
+			st.Request, st.Tokens, st.Prompt = w.seq.id, w.n, w.seq.computed < w.seq.prompt
 			t.Step(st)
 		}
 	}
@@ -244,6 +283,11 @@ func (e *Engine) rebuild(reason any) {
 	for _, w := range e.sched.plan {
 		victims[w.seq] = true
 	}
+	if e.await() {
+		for _, w := range e.steps {
+			victims[w.seq] = true
+		}
+	}
 	old := e.sched
 	all := slices.Concat(old.running, old.waiting)
 	if len(victims) == 0 {
@@ -261,6 +305,7 @@ func (e *Engine) rebuild(reason any) {
 	}
 	for _, s := range all {
 		s.h, s.pages, s.owned, s.computed, s.detached = nil, nil, 0, 0, false
+		s.land()
 		if !victims[s] {
 			e.sched.enqueue(s)
 		}

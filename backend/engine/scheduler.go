@@ -115,7 +115,7 @@ func (s *scheduler) add(q *sequence, budget int) int {
 	n := min(q.pending(), budget)
 	outputs := 0
 	for i := 0; i < n; i++ {
-		if q.task.wants(q, q.computed+i) {
+		if q.wants(q.planned() + i) {
 			if s.outputs+outputs == s.maxOutputs {
 				n = i
 				break
@@ -123,7 +123,7 @@ func (s *scheduler) add(q *sequence, budget int) int {
 			outputs++
 		}
 	}
-	if n <= 0 || !s.room(q, q.computed+n) {
+	if n <= 0 || !s.room(q, q.planned()+n) {
 		return 0
 	}
 	s.outputs += outputs
@@ -246,7 +246,7 @@ func (s *scheduler) holdBack(q *sequence) bool {
 		worth = 1
 	}
 	for _, p := range s.running {
-		if !p.prefilling() || p.ns != q.ns {
+		if p.computed >= p.prompt || p.ns != q.ns {
 			continue
 		}
 		n := min(q.matchLimit(), p.prompt)
@@ -361,6 +361,7 @@ func (s *scheduler) leave(q *sequence) {
 	s.cache.Release(q.pages[q.owned:])
 	s.cache.Unpin(q.h)
 	q.h, q.pages, q.owned, q.computed, q.detached = nil, q.pages[:0], 0, 0, false
+	q.land()
 }
 
 // drop takes q out of the step that is planned.

@@ -31,6 +31,11 @@ type sequence struct {
 	computed int
 	detached bool // h pins nothing, all pages are the sequence's
 
+	// Of a step that the device works on while the next is planned, see ahead.go.
+	flight int    // tokens of it after computed, 0 without a step
+	expect int    // tokens that will be appended when it is done, as far as is certain
+	step   uint64 // its number; 0 if what it computes is of no use any more
+
 	order    uint64 // of arrival
 	since    uint64 // step in which it began to wait
 	served   uint64 // step that last computed some of it
@@ -60,14 +65,25 @@ type task interface {
 	finish(e *Engine, s *sequence, err error)
 }
 
-func (s *sequence) pending() int { return len(s.tokens) - s.computed }
+// planned is the number of tokens that are computed or being computed.
+func (s *sequence) planned() int { return s.computed + s.flight }
+
+// pending is the number of tokens that may be planned.
+func (s *sequence) pending() int { return len(s.tokens) + s.expect - s.planned() }
 
 // matchLimit bounds the tokens that may come from the tree: those after it must
 // be computed because their logits are wanted.
 func (s *sequence) matchLimit() int { return s.task.from(s) }
 
-// prefilling reports whether some of the prompt is still to be computed.
-func (s *sequence) prefilling() bool { return s.computed < s.prompt }
+// prefilling reports whether some of the prompt is still to be planned.
+func (s *sequence) prefilling() bool { return s.planned() < s.prompt }
+
+// wants reports whether the logits after the token at pos are needed. A token
+// that is only expected is one that a generation goes on from.
+func (s *sequence) wants(pos int) bool { return pos >= len(s.tokens) || s.task.wants(s, pos) }
+
+// land forgets the step in flight.
+func (s *sequence) land() { s.flight, s.expect, s.step = 0, 0, 0 }
 
 // usage counts what a sequence cost.
 type usage struct {

@@ -48,6 +48,7 @@ var benchmarks = []benchmark{
 	{"decode", "tokens per second of one sequence and of branches, beside the read bandwidth", benchDecode},
 	{"prefill", "tokens per second of prompts, beside the dot-product peak", benchPrefill},
 	{"peers", "llama.cpp and coppice in turn: decode, prefill, branches, the fork workload", benchPeers},
+	{"overlap", "how long a simulated device waits for the engine", benchOverlap},
 	{"fork", "1, 8 and 32 branches over one shared prompt: tokens computed, time", benchFork},
 	{"jump", "the same constrained generation with and without jump-forward", benchJump},
 	{"radix", "the prefix tree: match, insert, evict", benchRadix},
