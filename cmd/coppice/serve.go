@@ -27,6 +27,7 @@ type serveFlags struct {
 	keyFile           string
 	origins           []string
 	tlsCert, tlsKey   string
+	otlp              string
 	maxRequests       int
 	maxBody           int64
 	timeout, drain    time.Duration
@@ -66,6 +67,7 @@ between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
 	f.Int64Var(&o.maxBody, "max-body", 0, "bytes of a request's body (default 16 MiB)")
 	f.DurationVar(&o.timeout, "timeout", 0, "time that a generation may take (default 10m)")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "time that work in flight is given at the end")
+	f.StringVar(&o.otlp, "otlp-endpoint", "", "collector that gets OpenTelemetry traces, as http://host:4318; OTEL_EXPORTER_OTLP_ENDPOINT does the same")
 	f.BoolVar(&o.noBuiltInPrograms, "no-examples", false, "do not serve the built-in example programs")
 	f.BoolVar(&o.verbose, "verbose", false, "log refused requests too")
 	c.MarkFlagsRequiredTogether("tls-cert", "tls-key")
@@ -97,6 +99,12 @@ func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
 		Limits: serve.Limits{Generations: o.maxRequests, BodyBytes: o.maxBody, RequestTime: o.timeout},
 		Log:    slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: level})),
 	}
+	traces, endTraces, err := openTraces(ctx, o.otlp, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
+	cfg.Traces = traces
 	if m.backend == "" {
 		if err := m.describe(&cfg); err != nil {
 			return err

@@ -163,9 +163,9 @@ func TestMetrics(t *testing.T) {
 	text := string(data)
 	for _, line := range []string{
 		`vllm:num_requests_running{model_name="m"} 0`, `vllm:num_requests_waiting{model_name="m"} 0`, `vllm:kv_cache_usage_perc{model_name="m"} 0`,
-		`vllm:request_success_total{finished_reason="stop",model_name="m"} 2`, `coppice_request_failures_total{model_name="m",status="400"} 1`,
+		`vllm:request_success_total{finished_reason="stop",model_name="m"} 5`, `coppice_request_failures_total{model_name="m",status="400"} 1`,
 		`coppice_forced_tokens_total{model_name="m"} 7`, `coppice_runs_total{model_name="m",status="finished"} 1`,
-		`vllm:time_to_first_token_seconds_count{model_name="m"} 2`, `sglang:e2e_request_latency_seconds_count{model_name="m"} 2`,
+		`vllm:time_to_first_token_seconds_count{model_name="m"} 5`, `sglang:e2e_request_latency_seconds_count{model_name="m"} 5`,
 		`sglang:num_running_reqs{model_name="m"} 0`, `sglang:num_queue_reqs{model_name="m"} 0`,
 	} {
 		if !strings.Contains(text, line+"\n") {

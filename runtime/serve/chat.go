@@ -68,7 +68,7 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 	}
 	t := tenantOf(r.Context())
 	q := &chatRequest{model: s.cfg.Names[0], created: time.Now().Unix(), style: s.tools}
-	q.job = job{id: s.requestID(r, f, "chatcmpl-"), tenant: t, readFrom: -1, promptAt: "messages"}
+	q.job = job{id: s.requestID(r, f, "chatcmpl-"), op: opChat, tenant: t, readFrom: -1, promptAt: "messages"}
 	s.readCommon(f, t, &q.job)
 	messages := readMessages(f)
 	q.tools = readTools(f)

@@ -17,6 +17,7 @@ import (
 // job is a request of a client: n choices for each of some prompts.
 type job struct {
 	id       string
+	op       string // in traces; that of raw prompts if empty
 	tenant   *tenant
 	prompts  []prompt
 	n        int
@@ -95,6 +96,8 @@ func (s *Server) run(ctx context.Context, j *job, handle func([]step) error) err
 	defer cancel()
 	aborted, done := s.aborts.add(jobName{j.tenant, j.id}, cancel)
 	defer done()
+	ctx, endSpan := s.traces.request(ctx, j)
+	ends := make([]*choice, j.choices())
 
 	q := &queue{ready: make(chan struct{}, 1)}
 	left := j.choices()
@@ -121,6 +124,7 @@ func (s *Server) run(ctx context.Context, j *job, handle func([]step) error) err
 				continue
 			}
 			left--
+			ends[st.index] = st.end
 			if st.err != nil && failed == nil {
 				failed = st.err
 				cancel()
@@ -136,9 +140,12 @@ func (s *Server) run(ctx context.Context, j *job, handle func([]step) error) err
 		spare = steps
 	}
 	if failed != nil && aborted() {
-		return errAborted
+		failed = errAborted
+	} else {
+		failed = s.jobError(ctx, j, failed)
 	}
-	return s.jobError(ctx, j, failed)
+	endSpan(ends, failed)
+	return failed
 }
 
 // errAborted ends a job that a client named in an abort request.
@@ -190,6 +197,14 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 		c.ids = ids
 	}
 	m := s.metrics.begin()
+	x := &steps{choice: -1}
+	if s.traces != nil {
+		x.tracer, x.ctx = s.traces.tracer, ctx
+		if j.choices() > 1 {
+			x.choice = index
+		}
+	}
+	ctx = backend.WithTrace(ctx, &backend.Trace{Step: x.add})
 	var err error
 	if j.nothing {
 		err = s.computeOnly(ctx, c, &req)
@@ -199,6 +214,7 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 			emit(d)
 		})
 	}
+	x.end()
 	if err == nil && j.keepStop {
 		s.appendStop(c, emit)
 	}
@@ -212,7 +228,8 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 		m.failed(err)
 		return nil, err
 	}
-	m.finished(c.result)
+	m.finished(c.result.Finish, &c.result.Usage)
+	m.times(x)
 	u := &c.result.Usage
 	if index%j.n == 0 { // a prompt counts once
 		j.tenant.quota.spend(u.PromptTokens)

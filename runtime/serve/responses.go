@@ -147,7 +147,7 @@ func (s *Server) readResponse(r *http.Request, f *fields) (*responseRequest, err
 	}
 	t := tenantOf(r.Context())
 	q := &responseRequest{model: s.cfg.Names[0], created: time.Now().Unix(), style: s.tools}
-	q.job = job{id: s.requestID(r, f, "resp_"), tenant: t, readFrom: -1, promptAt: "input"}
+	q.job = job{id: s.requestID(r, f, "resp_"), op: opChat, tenant: t, readFrom: -1, promptAt: "input"}
 	if f.has("response_format") {
 		f.fail("response_format", "is text.format here")
 	}

@@ -12,6 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
@@ -139,10 +142,12 @@ type runRequest struct {
 	seed     uint64
 	salt     string
 	attached bool
+	trace    trace.SpanContext // whose trace the run belongs to
 }
 
 // readRun reads what a run is given.
-func readRun(f *fields, t *tenant) (q runRequest) {
+func readRun(ctx context.Context, f *fields, t *tenant) (q runRequest) {
+	q.trace = trace.SpanContextFromContext(ctx)
 	q.inputs = lang.Args{}
 	if in := f.object("inputs"); in != nil {
 		for name, raw := range in.members {
@@ -222,6 +227,8 @@ func (t *tenant) remember(r *run, keep int) {
 // runSink counts what the events of a run tell and passes them on.
 type runSink struct {
 	m    *metrics
+	t    *runTrace
+	obs  map[string]*observation // of the nodes at work, by task
 	used *quota
 	log  *runtime.Log
 	last uint64
@@ -231,13 +238,27 @@ type runSink struct {
 func (k *runSink) Emit(e runtime.Event) {
 	k.last = e.Seq
 	k.over = e.Kind == runtime.RunFinished || e.Kind == runtime.RunFailed
-	if u := e.Cost; u != nil {
-		passes := 0
-		for _, p := range u.Passes {
-			passes += int(p.To - p.From + 1)
+	k.t.event(&e)
+	switch e.Kind {
+	case runtime.NodeStarted:
+		k.obs[e.Task] = k.m.begin()
+	case runtime.TextDelta:
+		if o := k.obs[e.Task]; o != nil {
+			o.delta(backend.Delta{Tokens: e.Tokens})
 		}
+	case runtime.NodeFinished, runtime.NodeCancelled:
+		o := k.obs[e.Task]
+		delete(k.obs, e.Task)
+		if e.Cost == nil {
+			break
+		}
+		u := e.Cost
 		k.used.spend(u.PromptTokens + u.SampledTokens + u.ForcedTokens)
-		k.m.count(u.PromptTokens, u.CachedTokens, u.SampledTokens+u.ForcedTokens, u.ForcedTokens, u.ComputedTokens, passes, u.Without.ForwardPasses)
+		if o != nil && e.Finish != "" {
+			o.finished(e.Finish, u)
+		} else {
+			k.m.count(u)
+		}
 	}
 	k.log.Emit(e)
 }
@@ -245,7 +266,11 @@ func (k *runSink) Emit(e runtime.Event) {
 // carryOut runs a program to its end. However it ends, so does its log.
 func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) {
 	limits := s.cfg.Limits.ProgramLimits
-	sink := &runSink{m: s.metrics, used: t.quota, log: r.log}
+	ctx, spans := s.traces.run(ctx, q.trace, r)
+	if spans != nil {
+		ctx = backend.WithTrace(ctx, &backend.Trace{Step: spans.step})
+	}
+	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, used: t.quota, log: r.log}
 	report, err := func() (report *runtime.Report, err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -278,6 +303,7 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	}
 	close(r.done)
 	r.mu.Unlock()
+	spans.end(r.status(), err)
 	s.metrics.runs.WithLabelValues(r.status()).Inc()
 }
 
@@ -315,7 +341,7 @@ func (s *Server) startRun(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	t := tenantOf(r.Context())
-	q := readRun(f, t)
+	q := readRun(r.Context(), f, t)
 	wait, stream := f.flag("wait", false), f.flag("stream", false)
 	if wait && stream {
 		f.fail("wait", "and stream exclude each other")

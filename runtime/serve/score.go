@@ -82,7 +82,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 		out.Usage.PromptDetails.CachedTokens += u.CachedTokens
 		out.Usage.Coppice.ComputedTokens += u.ComputedTokens
 		passes = append(passes, u.Passes...)
-		s.metrics.count(u.PromptTokens, u.CachedTokens, 0, 0, u.ComputedTokens, len(u.Passes), 0)
+		s.metrics.count(&u)
 	}
 	out.Usage.TotalTokens = out.Usage.PromptTokens
 	out.Usage.Coppice.ForwardPasses = countPasses(passes)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/chat"
 	"github.com/coppice-run/coppice/backend/tokenizer"
@@ -42,6 +44,9 @@ type Config struct {
 	Limits  Limits
 	// Version is shown at /version.
 	Version string
+	// Traces gets the spans of requests and runs; nil is none. Prompts and
+	// answers are not in them.
+	Traces trace.TracerProvider
 	// Log receives what no client can be told. The default drops it. Keys,
 	// prompts and answers are not logged.
 	Log *slog.Logger
@@ -136,6 +141,7 @@ type Server struct {
 	info    backend.Info
 	handler http.Handler
 	metrics *metrics
+	traces  *tracing  // nil if there are none
 	tools   toolStyle // of the template
 	started time.Time
 	tenants *tenants
@@ -187,6 +193,7 @@ func New(cfg Config) (*Server, error) {
 	s.sockets = &sockets{open: map[*socket]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)
+	s.traces = newTracing(cfg.Traces, cfg.Version, s.cfg.Names[0])
 	s.handler = s.routes()
 	return s, nil
 }
@@ -313,5 +320,5 @@ func (s *Server) routes() http.Handler {
 	on(keyed, "GET /v1/ws", s.websocket)
 
 	open.Handle("/", s.withKey(s.jsonErrors(keyed)))
-	return s.recovered(s.withOrigin(open))
+	return s.recovered(s.withOrigin(s.traced(open)))
 }

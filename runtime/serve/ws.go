@@ -294,7 +294,7 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 }
 
 func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
-	q := readRun(f, c.tenant)
+	q := readRun(c.ctx, f, c.tenant)
 	watch := f.flag("watch", true)
 	q.attached = watch && !f.flag("detach", false)
 	name := f.text("program")
