@@ -21,6 +21,7 @@ import (
 type fakeModel struct {
 	context int
 	vocab   int
+	ends    []backend.Token // that are likelier than others; nil: imEnd
 	// script returns the token that follows, or -1 for the hash, or notANumber.
 	script func(tokens []backend.Token) backend.Token
 	// before is called before each pass.
@@ -135,7 +136,13 @@ func (m *fakeModel) fill(prefix []backend.Token, logits []float32) {
 		logits[i] = float32(mix(x+uint64(i))>>40) / (1 << 20) // 0 to 16
 	}
 	// The text ends now and then.
-	logits[imEnd] = float32(mix(x+uint64(imEnd))>>40)/(1<<20) + 3
+	ends := m.ends
+	if ends == nil {
+		ends = []backend.Token{imEnd}
+	}
+	for _, end := range ends {
+		logits[end] = float32(mix(x+uint64(end))>>40)/(1<<20) + 3
+	}
 	if m.script != nil {
 		if t := m.script(prefix); t == notANumber {
 			for i := range logits {
