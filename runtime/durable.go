@@ -95,7 +95,7 @@ func (r *runner) open(create bool) (*journal, *contents, error) {
 	}
 	if c.header == nil && st.Size() > 0 && !tornHeader(f) {
 		f.Close()
-		return nil, nil, &JournalError{Path: path, Offset: 0, Err: errNoJournal}
+		return nil, nil, &JournalError{Path: path, Offset: 0, Err: ErrNoJournal}
 	}
 	if st.Size() > c.size {
 		if err := f.Truncate(c.size); err != nil {
@@ -103,7 +103,7 @@ func (r *runner) open(create bool) (*journal, *contents, error) {
 			return nil, nil, &JournalError{Path: path, Offset: c.size, Err: fmt.Errorf("cutting a torn record: %w", err)}
 		}
 	}
-	j := &journal{path: path, f: f, size: c.size}
+	j := &journal{path: path, f: f, size: c.size, sum: c.sum}
 	if c.ended {
 		j.ended = &c.endErr
 	}
@@ -275,9 +275,6 @@ func (e *MismatchError) err() error {
 // matches compares the run that was asked for with a journal's, and takes over
 // what was not asked for: name, seed and limits.
 func (r *runner) matches(h *Header, inputs json.RawMessage) error {
-	if h.Format != journalFormat {
-		return fmt.Errorf("format %d, this version reads %d: use coppice %s", h.Format, journalFormat, h.Coppice)
-	}
 	var e MismatchError
 	if h.Program != r.graph.Name {
 		e.add("program", strconv.Quote(h.Program), strconv.Quote(r.graph.Name))
@@ -301,9 +298,6 @@ func (r *runner) matches(h *Header, inputs json.RawMessage) error {
 // adopt makes the run that a journal holds the one to be run, and returns its
 // inputs.
 func (r *runner) adopt(h *Header) (map[string]any, error) {
-	if h.Format != journalFormat {
-		return nil, fmt.Errorf("format %d, this version reads %d: use coppice %s", h.Format, journalFormat, h.Coppice)
-	}
 	var err error
 	if r.graph, err = lang.Decode(h.Graph, r.cfg.journal); err != nil {
 		return nil, fmt.Errorf("the program in the header cannot be read: %w", err)

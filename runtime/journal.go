@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -24,6 +23,10 @@ var (
 	// ErrJournalMismatch: the journal is of another program, other inputs or
 	// another model.
 	ErrJournalMismatch = errors.New("the journal is of another run")
+	// ErrNoJournal: the file is something else.
+	ErrNoJournal = errors.New("the file is not a journal; it is left as it is")
+	// ErrJournalFormat: another version of coppice wrote the journal.
+	ErrJournalFormat = errors.New("the journal has another format")
 )
 
 // JournalError is an error of a journal file. A run that it ends has lost
@@ -46,7 +49,7 @@ func (e *JournalError) Unwrap() error { return e.Err }
 
 // journalFormat is the version of the format written. It changes when a reader
 // of the old one would misread the new.
-const journalFormat = 1
+const journalFormat = 2
 
 // Header is the first record of a journal: what the run is.
 type Header struct {
@@ -90,25 +93,26 @@ type record struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendRecord appends the line of a record: the CRC-32C of its JSON in eight
-// hexadecimal digits, a space, the JSON, a line feed. JSON has no line feed
-// inside, so lines are records whatever they hold.
-func appendRecord(buf []byte, rec *record) ([]byte, error) {
+// appendRecord appends the line of a record: a checksum in eight hexadecimal
+// digits, a space, the JSON, a line feed. JSON has no line feed inside, so lines
+// are records whatever they hold.
+//
+// The checksum is the CRC-32C of the JSON of all records so far and this one, so
+// that a line which is missing, there twice or out of its place is found like
+// one that is damaged. sum is that of the records so far, 0 for none; the new
+// one is returned.
+func appendRecord(buf []byte, rec *record, sum uint32) ([]byte, uint32, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // a value's own text must come back as it was
 	if err := enc.Encode(rec); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	text := bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
-	sum := strconv.AppendUint(make([]byte, 0, 8), uint64(crc32.Checksum(text, castagnoli)), 16)
-	for range 8 - len(sum) {
-		buf = append(buf, '0')
-	}
-	buf = append(buf, sum...)
-	buf = append(buf, ' ')
+	sum = crc32.Update(sum, castagnoli, text)
+	buf = fmt.Appendf(buf, "%08x ", sum)
 	buf = append(buf, text...)
-	return append(buf, '\n'), nil
+	return append(buf, '\n'), sum, nil
 }
 
 // file is what a journal needs of a file. Tests put faults into it.
@@ -164,8 +168,9 @@ func (osFS) syncDir(path string) error {
 type journal struct {
 	path string
 	f    file
-	size int64 // bytes that are durable
-	bad  error // set for good by the first failed write
+	size int64  // bytes that are durable
+	sum  uint32 // checksum of the last of them
+	bad  error  // set for good by the first failed write
 	// ended is the error of the end that is the last record; nil if the last
 	// record is another.
 	ended *string
@@ -189,9 +194,10 @@ func (j *journal) append(records ...record) error {
 		return j.bad
 	}
 	j.buf = j.buf[:0]
+	sum := j.sum
 	for i := range records {
 		var err error
-		if j.buf, err = appendRecord(j.buf, &records[i]); err != nil {
+		if j.buf, sum, err = appendRecord(j.buf, &records[i], sum); err != nil {
 			return j.fail(fmt.Errorf("a record cannot be encoded: %w", err))
 		}
 	}
@@ -211,6 +217,7 @@ func (j *journal) append(records ...record) error {
 		return j.fail(fmt.Errorf("the record cannot be made durable; what was recorded before is safe, resume when the cause is gone: %w", err))
 	}
 	j.size += int64(len(j.buf))
+	j.sum = sum
 	j.ended = nil
 	return nil
 }

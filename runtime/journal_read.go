@@ -20,39 +20,48 @@ type contents struct {
 	started map[string]string // to their keys
 	ended   bool              // the last record is the end of a process's run
 	endErr  string
-	// size is where the last whole record ends. What lies behind was torn off
-	// in the middle of a write.
+	// size is where the last whole record ends and sum its checksum. What lies
+	// behind was torn off in the middle of a write.
 	size int64
+	sum  uint32
 }
+
+// maxRecord bounds the bytes of a record: more than the largest value of a run
+// takes, and less than a file that is no journal may cost.
+const maxRecord = 1 << 30
 
 // readRecords reads a journal. It returns an error, ErrJournalCorrupt, if a
 // record is damaged that is not the torn end of the file.
 func readRecords(r io.Reader) (*contents, error) {
 	c := &contents{started: map[string]string{}}
 	br := bufio.NewReaderSize(r, 64<<10)
+	if start, _ := br.Peek(10); !likeRecord(start) {
+		return nil, &offsetError{0, ErrNoJournal}
+	}
 	at := map[string]int{} // index in results
 	for {
-		line, err := br.ReadBytes('\n')
+		line, err := readLine(br)
 		if err != nil && err != io.EOF {
 			return nil, &offsetError{c.size, err}
 		}
 		if len(line) == 0 {
 			break
 		}
-		rec, bad := parseRecord(line)
+		rec, sum, bad := parseRecord(line, c.sum)
 		if bad != nil {
-			if c.header == nil && !likeRecord(line) {
-				return nil, &offsetError{0, errNoJournal}
-			}
 			if err := c.torn(line, br); err != nil {
 				return nil, &offsetError{c.size, fmt.Errorf("%w: %w; %s", ErrJournalCorrupt, bad, err)}
 			}
 			break
 		}
 		if err := c.take(rec, at); err != nil {
-			return nil, &offsetError{c.size, fmt.Errorf("%w: %w", ErrJournalCorrupt, err)}
+			if !errors.Is(err, ErrJournalFormat) {
+				err = fmt.Errorf("%w: %w", ErrJournalCorrupt, err)
+			}
+			return nil, &offsetError{c.size, err}
 		}
 		c.size += int64(len(line))
+		c.sum = sum
 	}
 	// Failures that were tried again later leave holes.
 	whole := c.results[:0]
@@ -65,9 +74,22 @@ func readRecords(r io.Reader) (*contents, error) {
 	return c, nil
 }
 
-var errNoJournal = errors.New("the file is not a journal; it is left as it is")
+// readLine reads a line with its line feed, or what is left of the file.
+func readLine(br *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := br.ReadSlice('\n')
+		if len(line)+len(part) > maxRecord {
+			return nil, fmt.Errorf("%w: a record of more than %d bytes", ErrJournalCorrupt, maxRecord)
+		}
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
 
-// likeRecord reports whether a damaged line begins as a record does: with eight
+// likeRecord reports whether a file begins as a record does: with eight
 // hexadecimal digits, a space and a brace. Zeros are what a block holds that
 // never reached the disk. One byte may be damaged.
 func likeRecord(line []byte) bool {
@@ -79,7 +101,7 @@ func likeRecord(line []byte) bool {
 			wrong++
 		}
 	}
-	return wrong == 0 || wrong == 1 && len(line) > 10
+	return wrong == 0 || wrong == 1 && len(line) == 10
 }
 
 type offsetError struct {
@@ -95,44 +117,55 @@ func (e *offsetError) Unwrap() error { return e.err }
 // with blocks that never reached the disk. Anything else is damage of something
 // that was once whole, and cutting it could repeat work that was done.
 func (c *contents) torn(line []byte, rest *bufio.Reader) error {
+	// One zero may be a letter that lost its only bit.
+	if line[len(line)-1] == '\n' && !bytes.Contains(line, []byte{0, 0}) {
+		return errors.New("it was complete once: restore the file from a copy, or cut it there to do again what came after")
+	}
 	for {
-		more, err := rest.ReadBytes('\n')
-		if _, bad := parseRecord(more); bad == nil {
-			return errors.New("whole records follow it: restore the file from a copy")
+		before, _ := claimed(line)
+		more, err := readLine(rest)
+		if _, _, bad := parseRecord(more, before); bad == nil {
+			return errors.New("whole records follow it: restore the file from a copy, or cut it there to do again what came after")
 		}
-		line = append(line, more...)
 		if err == io.EOF {
-			break
+			return nil
 		}
 		if err != nil {
 			return err
 		}
+		line = more
 	}
-	if line[len(line)-1] != '\n' || bytes.IndexByte(line, 0) >= 0 {
-		return nil
-	}
-	return errors.New("it was complete once: restore the file from a copy, or cut it there to do that node again")
 }
 
-// parseRecord reads one line.
-func parseRecord(line []byte) (*record, error) {
-	n := len(line)
-	if n < 11 || line[n-1] != '\n' || line[8] != ' ' {
-		return nil, errors.New("incomplete record")
+// claimed returns the checksum that a line has.
+func claimed(line []byte) (uint32, error) {
+	if len(line) < 8 {
+		return 0, io.ErrUnexpectedEOF
 	}
 	sum, err := strconv.ParseUint(string(line[:8]), 16, 32)
+	return uint32(sum), err
+}
+
+// parseRecord reads one line that follows records with the checksum before, and
+// returns its own.
+func parseRecord(line []byte, before uint32) (*record, uint32, error) {
+	n := len(line)
+	if n < 11 || line[n-1] != '\n' || line[8] != ' ' {
+		return nil, 0, errors.New("incomplete record")
+	}
+	sum, err := claimed(line)
 	if err != nil {
-		return nil, errors.New("record without a checksum")
+		return nil, 0, errors.New("record without a checksum")
 	}
 	text := line[9 : n-1]
-	if uint32(sum) != crc32.Checksum(text, castagnoli) {
-		return nil, errors.New("checksum does not match")
+	if sum != crc32.Update(before, castagnoli, text) {
+		return nil, 0, errors.New("the checksum does not match: the record is damaged, or one before it is missing, there twice or out of its place")
 	}
 	rec := new(record)
 	if err := json.Unmarshal(text, rec); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return rec, nil
+	return rec, sum, nil
 }
 
 // take adds a record to what was read before.
@@ -146,8 +179,14 @@ func (c *contents) take(rec *record, at map[string]int) error {
 		if rec.Header == nil {
 			return errors.New("empty header")
 		}
+		if f := rec.Header.Format; f != journalFormat {
+			return fmt.Errorf("%w, %d, and this version reads %d: go on with coppice %s, or run the program again with another file", ErrJournalFormat, f, journalFormat, rec.Header.Coppice)
+		}
 		c.header = rec.Header
 	case recordStarted:
+		if i, ok := at[rec.Task]; ok && c.results[i].Failure == nil {
+			return fmt.Errorf("start of task %q, which has its result", rec.Task)
+		}
 		c.started[rec.Task] = rec.Key
 	case recordResult:
 		if rec.Result == nil || rec.Result.Task == "" {
@@ -166,6 +205,9 @@ func (c *contents) take(rec *record, at map[string]int) error {
 	case recordAgain:
 		delete(c.started, rec.Task)
 		if i, ok := at[rec.Task]; ok {
+			if c.results[i].Failure == nil {
+				return fmt.Errorf("task %q is to be done again and has its result", rec.Task)
+			}
 			c.results[i] = Result{}
 			delete(at, rec.Task)
 		}
@@ -196,6 +238,10 @@ type JournalInfo struct {
 // ReadJournal reads what a journal says of its run. It takes no lock: a journal
 // in use can be looked at.
 func ReadJournal(path string) (*JournalInfo, error) {
+	// A device or a pipe may never end, or never begin.
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, &JournalError{Path: path, Offset: -1, Err: ErrNoJournal}
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
