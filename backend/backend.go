@@ -216,6 +216,7 @@ type Usage struct {
 	Passes         []Span `json:"passes,omitempty"`
 	// Without is what the same request costs alone on an empty cache with no
 	// jump-forward: every call computes its whole prompt, every token its pass.
+	// A score is a call for each of its options there.
 	Without Cost `json:"without"`
 }
 

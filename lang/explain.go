@@ -3,6 +3,7 @@ package lang
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -63,7 +64,8 @@ type Forecast struct {
 	Forced   Range `json:"forced_tokens"`
 	Sampled  Range `json:"sampled_tokens"`
 	// Without is what the same requests cost with every prompt computed anew and
-	// every token in a pass of its own.
+	// every token in a pass of its own. A select is a request for each of its
+	// options.
 	Without struct {
 		Computed Range `json:"computed_tokens"`
 		Passes   Range `json:"forward_passes"`
@@ -295,7 +297,11 @@ func (x *Explanation) String() string {
 		u := x.Usage
 		rows = append(rows, []string{"all", "", u.Prompt.String(), u.Computed.String(), u.Cached.String(), u.Forced.String(), u.Sampled.String()})
 		table(&b, rows)
-		fmt.Fprintf(&b, "  without sharing and jump-forward: %s tokens computed, %s passes\n", u.Without.Computed, u.Without.Passes)
+		note := ""
+		if slices.ContainsFunc(x.Calls, func(c NodeForecast) bool { return c.Kind == KindSelect }) {
+			note = ", a select being a call for each option"
+		}
+		fmt.Fprintf(&b, "  without sharing and jump-forward%s: %s tokens computed, %s passes\n", note, u.Without.Computed, u.Without.Passes)
 		for _, c := range x.Calls {
 			if c.Shape != "" {
 				fmt.Fprintf(&b, "  %s is %s\n", c.Node, preview(c.Shape, 100))

@@ -54,6 +54,17 @@ func checkFor(g *lang.Graph, info backend.Info, uses func(*lang.Node) bool) erro
 	return &UnsupportedError{Program: g.Name, Model: info.Model, Missing: c.missing}
 }
 
+// CanRun reports whether a backend can run the program: what Check says of its
+// description, and, of a backend that can tell, whether it takes each schema,
+// pattern and grammar. It makes no call of the model. Run and its like ask it
+// themselves; it is for those who take programs in to run them later.
+func CanRun(ctx context.Context, g *lang.Graph, be backend.Backend) error {
+	if err := Check(g, be.Info()); err != nil {
+		return err
+	}
+	return checkConstraints(ctx, g, be, nil)
+}
+
 // checkConstraints asks a backend that can tell whether it takes the schemas,
 // patterns and grammars of the program, those of nodes that may never run too.
 // The error joins a *NodeError for each that it refuses.

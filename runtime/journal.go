@@ -206,11 +206,9 @@ func (j *journal) append(records ...record) error {
 		err = io.ErrShortWrite
 	}
 	if err != nil {
-		// Take back the part that was written; if that fails too, the next
-		// reader finds a torn record and cuts it.
-		if n > 0 {
-			j.f.Truncate(j.size)
-		}
+		// Take back the part that was written, which n need not tell; if that
+		// fails too, the next reader finds a torn record and cuts it.
+		j.f.Truncate(j.size)
 		return j.fail(fmt.Errorf("the record cannot be written; what was recorded before is safe, resume when the cause is gone: %w", err))
 	}
 	if err := j.f.Sync(); err != nil {

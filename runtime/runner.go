@@ -59,10 +59,7 @@ func (r *runner) check(ctx context.Context) error {
 	if err := r.checkReliable(ctx); err != nil {
 		return err
 	}
-	if err := Check(r.graph, r.be.Info()); err != nil {
-		return err
-	}
-	return checkConstraints(ctx, r.graph, r.be, nil)
+	return CanRun(ctx, r.graph, r.be)
 }
 
 // run drives the machine to its end and reports.

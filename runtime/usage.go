@@ -18,7 +18,8 @@ type Usage struct {
 	// of the run were in its batch.
 	ForwardPasses int `json:"forward_passes"`
 	// Without is what the same requests cost with every prompt computed anew
-	// and every token in a pass of its own.
+	// and every token in a pass of its own. A select is a request for each of
+	// its options there.
 	Without backend.Cost `json:"without"`
 }
 

@@ -16,7 +16,11 @@ func Open(path string, cfg Config, opts model.Options) (*Engine, error) {
 		return nil, err
 	}
 	defer f.Close() // the model keeps its own copy of the weights
-	return Load(f, cfg, opts)
+	e, err := Load(f, cfg, opts)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %s: %w", path, err)
+	}
+	return e, nil
 }
 
 // Load is Open for a file that is open already, e.g. an embedded one. f may be

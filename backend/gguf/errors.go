@@ -17,9 +17,10 @@ var (
 	ErrUnsupported = errors.New("unsupported GGUF file")
 )
 
-// corruptf returns an error that matches ErrCorrupt and says where it was found.
+// corruptf returns an error that matches ErrCorrupt and says where it was found
+// and what to do.
 func corruptf(offset int, format string, args ...any) error {
-	return fmt.Errorf("%w: at byte %s: %s", ErrCorrupt, comma(offset), fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: at byte %s: %s; download or convert it again", ErrCorrupt, comma(offset), fmt.Sprintf(format, args...))
 }
 
 // unsupportedf returns an error that matches ErrUnsupported.

@@ -246,7 +246,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 		{"unaligned", file(tensor("x", 0, 8, 1)), ErrCorrupt, "offset 8"},
 		{"tensor twice", file(tensor("x", 0, 0, 1), tensor("x", 0, 32, 1)), ErrCorrupt, "twice"},
 		{"overlap", file(tensor("x", 0, 0, 16), tensor("y", 0, 32, 1)), ErrCorrupt, `"x" and "y"`},
-		{"too short", file(tensor("x", 0, 0, 1<<20)), ErrCorrupt, "download it again"},
+		{"too short", file(tensor("x", 0, 0, 1<<20)), ErrCorrupt, "download or convert it again"},
 	} {
 		_, err := Parse(c.data)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {

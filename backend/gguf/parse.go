@@ -64,7 +64,7 @@ func (r *reader) take(n int, what string) []byte {
 		return nil
 	}
 	if n > r.left() {
-		r.fail(r.at, "the file ends inside %s, %s bytes too early: download it again", what, comma(n-r.left()))
+		r.fail(r.at, "the file ends inside %s, %s bytes too early", what, comma(n-r.left()))
 		return nil
 	}
 	b := r.data[r.at : r.at+n]
@@ -286,7 +286,7 @@ func (f *File) readTensors(data []byte, at, n int) error {
 		at = next + 4 + 8*dims + 4 + 8
 	}
 	if short > 0 {
-		return corruptf(len(data), "the file is %s bytes shorter than its tensor table says: download it again", comma(short))
+		return corruptf(len(data), "the file is %s bytes shorter than its tensor table says", comma(short))
 	}
 	return f.checkOverlap()
 }
@@ -307,7 +307,7 @@ func (f *File) checkOverlap() error {
 	for i := 1; i < len(order); i++ {
 		a, b := f.tensors[order[i-1]], f.tensors[order[i]]
 		if a.Offset+a.Size > b.Offset {
-			return corruptf(len(f.meta), "tensors %q and %q share bytes: convert the model again", a.Name, b.Name)
+			return corruptf(len(f.meta), "tensors %q and %q share bytes", a.Name, b.Name)
 		}
 	}
 	return nil

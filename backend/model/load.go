@@ -15,12 +15,15 @@ import (
 // ErrUnknownFamily. A tensor that is missing, has another shape than the
 // metadata ask for, or has a type that is not supported is named in the error.
 func Load(f *gguf.File, o Options) (*Model, error) {
+	if o.Threads < 0 {
+		return nil, fmt.Errorf("model: %d threads: want a number from 1, or 0 for one per core", o.Threads)
+	}
 	cfg, fam, err := readConfig(f)
 	if err != nil {
 		return nil, err
 	}
 	threads := o.Threads
-	if threads <= 0 {
+	if threads == 0 {
 		threads = runtime.NumCPU()
 	}
 	m := &Model{cfg: cfg, fam: fam, pool: compute.NewPool(min(threads, maxThreads))}

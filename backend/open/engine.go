@@ -16,7 +16,7 @@ import (
 func openFile(path string, cfg engine.Config, mod model.Options) (backend.Backend, error) {
 	e, err := engine.Open(path, cfg, mod)
 	if err != nil {
-		return nil, fmt.Errorf("open: %s: %w", path, err)
+		return nil, fmt.Errorf("open: %w", err)
 	}
 	return e, nil
 }

@@ -247,8 +247,22 @@ func TestEndTokens(t *testing.T) {
 	if _, ok := tok.BOS(); ok || tok.AddBOS() {
 		t.Error("a BOS that the file does not name")
 	}
-	if got := smallBPE(t, "gpt-2", key("eos_token_id", uint32(1<<30))).EndTokens(); !slices.Equal(got, []Token{1}) {
-		t.Errorf("an id beyond the vocabulary: %v", got)
+	for _, none := range []any{int32(-1), uint32(1<<32 - 1)} {
+		if got := smallBPE(t, "gpt-2", key("eos_token_id", none)).EndTokens(); !slices.Equal(got, []Token{1}) {
+			t.Errorf("end token %v: %v", none, got)
+		}
+	}
+}
+
+func TestSpecialIdsThatAreNoTokensAreRefused(t *testing.T) {
+	for _, name := range []string{"bos", "eos", "eot", "eom", "unknown", "fim_pre"} {
+		for _, id := range []any{uint32(3), uint32(1 << 30), uint64(1 << 63), "2", float32(1)} {
+			_, err := FromGGUF(fileOf(t, key("model", "gpt2"), key("pre", "gpt-2"), key("tokens", []string{"a", "b", "ab"}),
+				key("merges", []string{"a b"}), key(name+"_token_id", id)))
+			if !errors.Is(err, gguf.ErrCorrupt) || !strings.Contains(err.Error(), name+"_token_id") {
+				t.Errorf("%s %v: %v", name, id, err)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -34,11 +35,13 @@ type vocabulary struct {
 
 	bos, eos, unk Token // -1 when there is none
 	ends          []Token
+
+	bad error // first error of reading
 }
 
 // corruptf returns an error that matches gguf.ErrCorrupt.
 func corruptf(format string, args ...any) error {
-	return fmt.Errorf("tokenizer: %w: %s", gguf.ErrCorrupt, fmt.Sprintf(format, args...))
+	return fmt.Errorf("tokenizer: %w: %s; download or convert it again", gguf.ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
 // unsupportedf returns an error that matches gguf.ErrUnsupported.
@@ -78,7 +81,7 @@ func readVocabulary(f *gguf.File) (v vocabulary, err error) {
 	}
 	v.readSpecials(f)
 	v.patchKinds(f)
-	return v, nil
+	return v, v.bad
 }
 
 // guarded tells whether a token may come from special text only: control tokens, the
@@ -90,16 +93,33 @@ func (v *vocabulary) guarded(id Token) bool {
 		k&userDefined != 0 && len(text) > 4 && strings.HasPrefix(text, "<|") && strings.HasSuffix(text, "|>")
 }
 
-// id reads a token number from the metadata.
+// id reads a token number from the metadata. All ones, and what is below zero,
+// is how files say that there is none; a number that is too large is a mistake
+// that would make generations run on, and sticks in v.bad.
 func (v *vocabulary) id(f *gguf.File, name string, fallback Token) Token {
-	n, ok := f.Uint("tokenizer.ggml." + name + "_token_id")
-	if !ok || n >= uint64(len(v.texts)) {
-		if int(fallback) >= len(v.texts) {
-			return -1
-		}
+	if int(fallback) >= len(v.texts) {
+		fallback = -1
+	}
+	key := "tokenizer.ggml." + name + "_token_id"
+	n, ok := f.Int(key)
+	switch {
+	case !f.Has(key) || ok && (n < 0 || n == math.MaxUint32):
+		return fallback
+	case !ok:
+		v.fail(corruptf("%s is not a whole number", key))
+		return fallback
+	case n >= int64(len(v.texts)):
+		v.fail(corruptf("%s is %d, and the vocabulary ends at %d", key, n, len(v.texts)-1))
 		return fallback
 	}
 	return Token(n)
+}
+
+// fail keeps the first error.
+func (v *vocabulary) fail(err error) {
+	if v.bad == nil {
+		v.bad = err
+	}
 }
 
 // readSpecials finds the tokens that play a part by their number or by their text,

@@ -13,7 +13,8 @@ import (
 
 // benchFork measures what branches cost over one shared prompt: the demo's
 // runbook, computed once, then 1, 8 and 32 questions about it at once, each
-// answered with a fixed number of tokens.
+// answered with a fixed number of tokens. Beside them stand 8 that begin together
+// with nothing computed before, and 8 that share nothing at all.
 func benchFork(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
 	const answer = 32
 	be, err := o.open(ctx)
@@ -23,17 +24,44 @@ func benchFork(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 	defer be.Close()
 
 	system := backend.Turn{Role: backend.System, Parts: []backend.Part{{Text: triage.Runbook()}}}
-	ask := func(id, question string) (*backend.Result, error) {
+	ask := func(ctx context.Context, id, salt, question string) (*backend.Result, error) {
 		return be.Generate(ctx, &backend.Request{
 			ID:        id,
+			Salt:      salt,
 			Turns:     []backend.Turn{system, {Role: backend.User, Parts: []backend.Part{{Text: question}}}},
 			MaxTokens: answer,
 			IgnoreEOS: true,
 		}, nil)
 	}
 
+	serial := 0
+	// together asks n questions at once, with salts that keep what is cached
+	// apart, and returns the tokens that all computed and the seconds it took.
+	together := func(n int, salt func(i int) string) (computed, seconds float64, err error) {
+		results := make([]*backend.Result, n)
+		g, ctx := errgroup.WithContext(ctx)
+		start := time.Now()
+		for i := range n {
+			serial++
+			id := fmt.Sprintf("n%d-%d", n, serial)
+			g.Go(func() error {
+				r, err := ask(ctx, id, salt(i), "Question number "+id+": what should be done first?")
+				results[i] = r
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return 0, 0, err
+		}
+		seconds = time.Since(start).Seconds()
+		for _, r := range results {
+			computed += float64(r.Usage.ComputedTokens)
+		}
+		return computed, seconds, nil
+	}
+
 	start := time.Now()
-	first, err := ask("first", "What is this?")
+	first, err := ask(ctx, "first", "", "What is this?")
 	if err != nil {
 		return nil, err
 	}
@@ -46,34 +74,29 @@ func benchFork(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 	sizes := []int{1, 8, 32}
 	times := map[int][]float64{}
 	computed := map[int]float64{}
-	serial := 0
 	for range o.runs {
 		for _, n := range sizes {
-			results := make([]*backend.Result, n)
-			g, _ := errgroup.WithContext(ctx)
-			start := time.Now()
-			for i := range n {
-				serial++
-				id := fmt.Sprintf("n%d-%d", n, serial)
-				g.Go(func() error {
-					r, err := ask(id, "Question number "+id+": what should be done first?")
-					results[i] = r
-					return err
-				})
-			}
-			if err := g.Wait(); err != nil {
+			sum, seconds, err := together(n, func(int) string { return "" })
+			if err != nil {
 				return nil, err
 			}
-			times[n] = append(times[n], time.Since(start).Seconds())
-			sum := 0
-			for _, r := range results {
-				sum += r.Usage.ComputedTokens
-			}
-			computed[n] = float64(sum)
+			times[n] = append(times[n], seconds)
+			computed[n] = sum
 		}
 		fmt.Fprint(a.errOut, ".")
 	}
-	fmt.Fprintln(a.errOut)
+	// Once each: they take long and vary little.
+	const cousins = 8
+	coldTokens, coldTime, err := together(cousins, func(int) string { return "cold" })
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprint(a.errOut, ".")
+	aloneTokens, aloneTime, err := together(cousins, func(i int) string { return fmt.Sprint("alone ", i) })
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(a.errOut, ".")
 	one := median(times[1])
 	for _, n := range sizes {
 		m := median(times[n])
@@ -84,5 +107,11 @@ func benchFork(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 				Ratio: ptr(float64(n) * float64(first.Usage.PromptTokens+answer) / computed[n])},
 		)
 	}
-	return rows, nil
+	warm := median(times[cousins])
+	return append(rows,
+		benchRow{What: fmt.Sprintf("%d branches, prompt not computed before (ratio: to computed before)", cousins), Value: coldTime, Unit: "s", Ratio: ptr(coldTime / warm)},
+		benchRow{What: fmt.Sprintf("%d branches, prompt not computed before: tokens computed, each branch", cousins), Value: coldTokens / cousins, Unit: "tokens"},
+		benchRow{What: fmt.Sprintf("%d branches that share nothing (ratio: to sharing, prompt not computed before)", cousins), Value: aloneTime, Unit: "s", Ratio: ptr(aloneTime / coldTime)},
+		benchRow{What: fmt.Sprintf("%d branches that share nothing: tokens computed, each branch", cousins), Value: aloneTokens / cousins, Unit: "tokens"},
+	), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-run/coppice/backend/tokenizer"
 	"github.com/coppice-run/coppice/grammar"
 	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
 )
 
 func (a *app) explainCmd() *cobra.Command {
@@ -24,9 +25,12 @@ func (a *app) explainCmd() *cobra.Command {
 		Short: "Say what a program will cost, before any call",
 		Long: `Say what a program will cost before any call: the trunk that all branches share,
 the branches, what will be computed and what reused, what a schema forces, and
-layouts that break reuse. Inputs that are not given make ranges.
+layouts that break reuse. Inputs that are not given make ranges. A program that
+the model cannot run is refused as 'coppice run' refuses it.
 
-Tokens are counted with the model's tokenizer; a remote engine's are reckoned
+What the same would cost without sharing is reckoned for calls that know nothing
+of each other: each computes its whole prompt, and a select is one call for each
+of its options. Tokens are counted with the model's tokenizer; a remote engine's are reckoned
 from the lengths of texts.`,
 		Args: exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,6 +49,9 @@ from the lengths of texts.`,
 					return err
 				}
 				defer be.Close()
+				if err := runtime.CanRun(cmd.Context(), g, be); err != nil {
+					return err
+				}
 				o.Context = be.Info().ContextLength
 				est, err := newEstimator(cmd.Context(), be, &m)
 				if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -64,11 +65,20 @@ The prompt is raw text in which the text of a control token is that token; with
 				}
 				req.Turns = []backend.Turn{{Role: backend.Raw, Parts: []backend.Part{part}}}
 			}
+			ctx, cancel := context.WithCancelCause(cmd.Context())
+			defer cancel(nil)
 			var emit func(backend.Delta)
 			if !asJSON {
-				emit = func(d backend.Delta) { fmt.Fprint(a.out, d.Text) }
+				emit = func(d backend.Delta) {
+					if _, err := fmt.Fprint(a.out, a.harmless(d.Text)); err != nil {
+						cancel(err) // nobody reads it any more
+					}
+				}
 			}
-			res, err := be.Generate(cmd.Context(), &req, emit)
+			res, err := be.Generate(ctx, &req, emit)
+			if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
+				return fmt.Errorf("writing the result: %w", context.Cause(ctx))
+			}
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +18,7 @@ func (a *app) journalCmd() *cobra.Command {
 		Short: "Show what a journal holds",
 		Args:  exactly("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			info, err := runtime.ReadJournal(args[0])
+			info, err := readJournal(args[0])
 			if err != nil {
 				return err
 			}
@@ -46,6 +48,15 @@ func (a *app) journalCmd() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(a.settleCmd())
 	return c
+}
+
+// readJournal is runtime.ReadJournal for a file named at a command line.
+func readJournal(path string) (*runtime.JournalInfo, error) {
+	info, err := runtime.ReadJournal(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usagef("there is no journal %s: 'coppice run PROGRAM --journal %s' begins one", path, path)
+	}
+	return info, err
 }
 
 func (a *app) settleCmd() *cobra.Command {

@@ -37,6 +37,10 @@ becomes that token; the beginning-of-text token is added if the model wants it.`
 			if top < 1 {
 				return usagef("--top is %d, it must be at least 1", top)
 			}
+			opts, err := m.compute()
+			if err != nil {
+				return err
+			}
 			f, err := m.openGGUF()
 			if err != nil {
 				return err
@@ -47,7 +51,7 @@ becomes that token; the beginning-of-text token is added if the model wants it.`
 				return err
 			}
 			ids := encodePrompt(tok, prompt)
-			logits, err := nextLogits(f, m.threads, ids)
+			logits, err := nextLogits(f, opts, ids)
 			if err != nil {
 				return err
 			}
@@ -92,11 +96,11 @@ func encodePrompt(tok *tokenizer.Tokenizer, text string) []tokenizer.Token {
 }
 
 // nextLogits runs one forward pass and returns the logits after the last token.
-func nextLogits(f *gguf.File, threads int, ids []tokenizer.Token) ([]float32, error) {
+func nextLogits(f *gguf.File, opts model.Options, ids []tokenizer.Token) ([]float32, error) {
 	if len(ids) == 0 {
 		return nil, usagef("the prompt is empty: there is no token to go on from")
 	}
-	mod, err := model.Load(f, model.Options{Threads: threads})
+	mod, err := model.Load(f, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -67,7 +68,18 @@ func publicURL(s string) string {
 	return u.String()
 }
 
+// compute are the options of our own engine's model.
+func (m *modelFlags) compute() (model.Options, error) {
+	if m.threads < 0 {
+		return model.Options{}, usagef("--threads is %d: give a number from 1, or 0 for all cores", m.threads)
+	}
+	return model.Options{Threads: m.threads}, nil
+}
+
 func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
+	if _, err := m.compute(); err != nil {
+		return nil, err
+	}
 	u, err := m.url()
 	if err != nil {
 		return nil, err
@@ -143,6 +155,9 @@ func describe(name, where string, size int64, f *gguf.File, err error) modelInfo
 		return i
 	}
 	i.Family = f.Architecture()
+	if !slices.Contains(model.Families(), i.Family) {
+		i.Error = fmt.Sprintf("%v %q; known are %s", model.ErrUnknownFamily, i.Family, strings.Join(model.Families(), ", "))
+	}
 	i.Context, _ = f.Uint(i.Family + ".context_length")
 	_, i.Template = f.String("tokenizer.chat_template")
 	return i

@@ -7,12 +7,13 @@ import (
 	"strconv"
 	"text/tabwriter"
 
+	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
 
-// printReport prints a run's result and what it cost.
-func (a *app) printReport(r *runtime.Report) error {
-	fmt.Fprintln(a.out, readable(r.Value))
+// printReport prints the result of a run of g and what it cost.
+func (a *app) printReport(g *lang.Graph, r *runtime.Report) error {
+	fmt.Fprintln(a.out, a.harmless(readable(r.Value)))
 	fmt.Fprintln(a.out)
 	u := r.Usage
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -25,7 +26,14 @@ func (a *app) printReport(r *runtime.Report) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.out, "\nwithout coppice: every call computes its whole prompt, every token takes its pass")
+	selects := ""
+	g.Walk(func(n *lang.Node) bool {
+		if n.Kind == lang.KindSelect {
+			selects = ", a select is a call for each option"
+		}
+		return selects == ""
+	})
+	fmt.Fprintf(a.out, "\nwithout coppice: every call computes its whole prompt, every token takes its pass%s\n", selects)
 	if r.Restored > 0 {
 		fmt.Fprintf(a.out, "%d of %d results came from the journal and were not computed again\n", r.Restored, r.Tasks)
 	}

@@ -6,10 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/runtime"
 )
 
 // app is what every command shares: its streams. There is no global state.
@@ -17,12 +22,13 @@ type app struct {
 	in     io.Reader
 	out    io.Writer // results only
 	errOut io.Writer // logs, progress, errors
+	screen bool      // out is a terminal
 }
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	results := &firstError{w: out}
-	a := &app{in: in, out: results, errOut: errOut}
+	a := &app{in: in, out: results, errOut: errOut, screen: isTerminal(out)}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -31,7 +37,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	started := false
 	wrap(root, &started)
 	err := root.ExecuteContext(ctx)
-	if err != nil && (!started || errors.Is(err, backend.ErrInvalid)) {
+	if err != nil && (!started || inputIsWrong(err)) {
 		err = usageError{err}
 	}
 	if err == nil {
@@ -41,6 +47,20 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		fmt.Fprintf(errOut, "coppice: %v\n", err)
 	}
 	return exitCode(ctx, err)
+}
+
+// inputIsWrong reports whether an error is one of what a command was given, and
+// so the same if it is given again: exit code 2.
+func inputIsWrong(err error) bool {
+	for _, e := range []error{
+		backend.ErrInvalid, backend.ErrUnsupported,
+		runtime.ErrJournalMismatch, runtime.ErrNoJournal, runtime.ErrJournalFormat,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // firstError keeps the first error of a writer, so that a result that could not
@@ -82,7 +102,10 @@ on at any point.
 
   coppice run triage                     the built-in example on the built-in model
   coppice run prog.yaml --input q=why    a program file
-  coppice explain prog.yaml              what it will cost, before any call`,
+  coppice explain prog.yaml              what it will cost, before any call
+
+The exit code is 0 if all went well, 1 if the work failed, 2 if the command or
+what it was given is wrong, 130 if it was interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -113,6 +136,26 @@ func exactly(names ...string) cobra.PositionalArgs {
 		return usagef("%s takes %d argument(s) (%v), got %d; see %s --help",
 			cmd.CommandPath(), len(names), names, len(args), cmd.CommandPath())
 	}
+}
+
+// harmless is a text that a model may have written as it may go to the results:
+// to a terminal without the control characters that would steer it.
+func (a *app) harmless(s string) string {
+	if !a.screen {
+		return s
+	}
+	return strings.Map(func(c rune) rune {
+		if c == '\n' || c == '\t' || !unicode.IsControl(c) {
+			return c
+		}
+		return -1
+	}, s)
+}
+
+// isTerminal reports whether w writes to a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // printJSON writes v as one document, keeping <, > and & as they are.

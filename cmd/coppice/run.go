@@ -54,6 +54,9 @@ finished is done again.`,
 				return err
 			}
 			defer be.Close()
+			if journal == "" && cmd.Flags().Changed("journal") {
+				return usagef("--journal is empty: give the name of a file")
+			}
 			opts, done, err := terms.options(cmd.Context(), &m)
 			defer done()
 			if err != nil {
@@ -91,7 +94,7 @@ from the journal; so does the model, unless --model or --backend names it.
 A journal of a finished run gives the same report again, without any call.`,
 		Args: exactly("JOURNAL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			info, err := runtime.ReadJournal(args[0])
+			info, err := readJournal(args[0])
 			if err != nil {
 				return err
 			}
@@ -136,9 +139,9 @@ func (a *app) show(g *lang.Graph, model, journal string, asJSON bool, do func(si
 	report, err := do(runtime.WithSink(v))
 	v.close()
 	if err != nil {
-		if report != nil && report.Tasks > 0 && !asJSON {
-			fmt.Fprintf(a.errOut, "%d results were finished before it failed; %s tokens computed, %s reused\n",
-				report.Tasks, thousands(report.Usage.ComputedTokens), thousands(report.Usage.CachedTokens))
+		if n := v.count(); report != nil && n > 0 && !asJSON {
+			fmt.Fprintf(a.errOut, "nodes finished before it ended: %d; %s tokens computed, %s reused\n",
+				n, thousands(report.Usage.ComputedTokens), thousands(report.Usage.CachedTokens))
 		}
 		if journal != "" && report != nil && (errors.Is(err, context.Canceled) || errors.Is(err, runtime.ErrBudget)) {
 			return fmt.Errorf("%w; what was finished is kept: coppice resume %s", err, journal)
@@ -148,5 +151,5 @@ func (a *app) show(g *lang.Graph, model, journal string, asJSON bool, do func(si
 	if asJSON {
 		return a.printJSON(report)
 	}
-	return a.printReport(report)
+	return a.printReport(g, report)
 }

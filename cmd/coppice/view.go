@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"time"
@@ -24,15 +25,52 @@ type view struct {
 	name  string
 	live  bool
 	quiet bool
+	style style
 
-	mu    sync.Mutex
-	rows  []*viewRow
-	byID  map[string]*viewRow
-	begun time.Time
+	mu       sync.Mutex
+	rows     []*viewRow
+	byID     map[string]*viewRow
+	begun    time.Time
+	finished int // nodes that ended well
 
-	drawn int // lines on the screen
+	drawn []int // columns of the lines on the screen
 	stop  chan struct{}
 	done  chan struct{}
+}
+
+// style is what a terminal can show.
+type style struct {
+	colour bool
+	ascii  bool // no letters beyond it
+}
+
+// styleOf reads what the environment says of the terminal: NO_COLOR, and the
+// character set of the locale.
+func styleOf(getenv func(string) string) style {
+	s := style{colour: getenv("NO_COLOR") == ""}
+	for _, k := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToLower(getenv(k)); v != "" {
+			s.ascii = !strings.Contains(v, "utf-8") && !strings.Contains(v, "utf8")
+			break
+		}
+	}
+	return s
+}
+
+// paint puts text in a colour or weight, where there is any.
+func (s style) paint(code, text string) string {
+	if !s.colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// pick is the sign for what is said twice, by whether the terminal has it.
+func (s style) pick(sign, ascii string) string {
+	if s.ascii {
+		return ascii
+	}
+	return sign
 }
 
 // viewRow is a node, or the head line of a branch's node.
@@ -51,23 +89,30 @@ const frameTime = 80 * time.Millisecond
 // JSON.
 func newView(w io.Writer, g *lang.Graph, model string, asJSON bool) *view {
 	v := &view{w: w, model: model, name: g.Name, byID: map[string]*viewRow{}, begun: time.Now()}
-	f, ok := w.(*os.File)
-	v.live = ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+	v.style = styleOf(os.Getenv)
+	v.live = isTerminal(w) && !dumb(os.Getenv("TERM"))
 	v.quiet = asJSON && !v.live
 	if v.live {
 		v.stop, v.done = make(chan struct{}), make(chan struct{})
-		go v.loop(f)
+		go v.loop(w.(*os.File))
 	}
 	return v
 }
 
+// dumb reports whether a terminal of that kind cannot move its cursor. Windows
+// names none.
+func dumb(kind string) bool { return kind == "dumb" || kind == "" && goruntime.GOOS != "windows" }
+
 // Emit takes an event of the run.
 func (v *view) Emit(e runtime.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if e.Kind == runtime.NodeFinished && e.Error == "" {
+		v.finished++
+	}
 	if v.quiet {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	switch e.Kind {
 	case runtime.BranchStarted:
 		v.row(e.Branch).label = e.Label
@@ -103,13 +148,20 @@ func (v *view) Emit(e runtime.Event) {
 	}
 }
 
+// count is the number of nodes that ended well.
+func (v *view) count() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.finished
+}
+
 func (v *view) finish(e runtime.Event) {
 	r := v.row(e.Task)
 	r.text.Reset()
 	switch {
 	case e.Error != "":
 		r.state = '!'
-		r.text.WriteString(e.Error)
+		r.text.WriteString(strings.TrimPrefix(e.Error, e.Task+": ")) // it stands before it
 	case e.Value != nil:
 		r.state = '+'
 		r.text.Write(e.Value)
@@ -183,8 +235,8 @@ func (v *view) loop(f *os.File) {
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		width, height, err := term.GetSize(int(f.Fd()))
-		if err != nil || width < 20 || height < 5 {
-			width, height = 80, 24
+		if err != nil || width <= 0 || height <= 0 {
+			width, height = 80, 24 // it does not say
 		}
 		select {
 		case <-v.stop:
@@ -204,29 +256,22 @@ func (v *view) close() {
 	}
 }
 
-var spinner = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
+var (
+	spinner      = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
+	spinnerASCII = []string{"|", "/", "-", "\\"}
+)
 
 // draw replaces what it drew before; frame -1 is the last.
 func (v *view) draw(width, height, frame int) {
-	v.mu.Lock()
-	var lines []string
-	for _, r := range v.rows {
-		if r.state == 0 {
-			continue // a branch's head: its nodes name it
-		}
-		lines = append(lines, r.line(width-1, frame))
-	}
-	v.mu.Unlock()
-	// What does not fit on the screen cannot be redrawn: the end counts.
-	if room := height - 3; len(lines) > room {
-		cut := len(lines) - room
-		lines = append([]string{fmt.Sprintf("  … %d more above", cut+1)}, lines[cut+1:]...)
-	}
-	head := fmt.Sprintf("%s on %s  %.1fs", v.name, v.model, time.Since(v.begun).Seconds())
-	lines = append([]string{"\x1b[1m" + runewidth.Truncate(head, width-1, "…") + "\x1b[0m"}, lines...)
+	lines, columns := v.lines(width-1, height, frame)
 	var b strings.Builder
-	if v.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\r", v.drawn)
+	// Lines that a narrower window has broken since take as many rows more.
+	up := 0
+	for _, n := range v.drawn {
+		up += max(1, (n+width-1)/width)
+	}
+	if up > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r", up)
 	}
 	b.WriteString("\x1b[J")
 	for _, l := range lines {
@@ -236,50 +281,92 @@ func (v *view) draw(width, height, frame int) {
 	if frame < 0 {
 		b.WriteByte('\n')
 	}
-	v.drawn = len(lines)
+	v.drawn = columns
 	_, _ = io.WriteString(v.w, b.String())
 }
 
-// line is a row as text of at most width columns.
-func (r *viewRow) line(width, frame int) string {
-	mark, colour := spinner[(max(frame, 0))%len(spinner)], "36"
+// lines is what draw shows, each line of at most width columns, and the columns
+// that each takes.
+func (v *view) lines(width, height, frame int) (lines []string, columns []int) {
+	dots := v.style.pick("…", "...")
+	add := func(plain, painted string) {
+		lines, columns = append(lines, painted), append(columns, runewidth.StringWidth(plain))
+	}
+	head := runewidth.Truncate(fmt.Sprintf("%s on %s  %.1fs", v.name, v.model, time.Since(v.begun).Seconds()), width, "")
+	add(head, v.style.paint("1", head))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var rows []*viewRow
+	for _, r := range v.rows {
+		if r.state != 0 { // a branch's head: its nodes name it
+			rows = append(rows, r)
+		}
+	}
+	// What does not fit on the screen cannot be redrawn: the end counts, until
+	// the last time.
+	if room := max(height-3, 0); frame >= 0 && len(rows) > room {
+		cut := min(len(rows)-room+1, len(rows))
+		rows = rows[cut:]
+		if room > 0 {
+			more := runewidth.Truncate(fmt.Sprintf("  %s %d more above", dots, cut), width, "")
+			add(more, more)
+		}
+	}
+	for _, r := range rows {
+		add(r.line(width, frame, v.style))
+	}
+	return lines, columns
+}
+
+// line is a row as text of at most width columns, plain and in colours.
+func (r *viewRow) line(width, frame int, s style) (plain, painted string) {
+	spin, dots := spinner, s.pick("…", "...")
+	if s.ascii {
+		spin = spinnerASCII
+	}
+	mark, colour := spin[(max(frame, 0))%len(spin)], "36"
 	switch r.state {
 	case '+':
-		mark, colour = "✓", "32"
+		mark, colour = s.pick("✓", "+"), "32"
 	case '!':
-		mark, colour = "✗", "31"
+		mark, colour = s.pick("✗", "!"), "31"
 	case '-':
-		mark, colour = "–", "90"
+		mark, colour = s.pick("–", "-"), "90"
 	}
 	head := r.id + r.labelText()
 	text := oneLine(r.text.String())
 	if r.state == '.' && text == "" {
 		text = "waiting"
 		if r.total > 0 {
-			text = fmt.Sprintf("reading %s %s of %s tokens", bar(r.done, r.total, 16), thousands(r.done), thousands(r.total))
+			text = fmt.Sprintf("reading %s %s of %s tokens", s.bar(r.done, r.total, 16), thousands(r.done), thousands(r.total))
 		}
 	}
 	text += r.note
 	room := width - 4 - runewidth.StringWidth(head) - 2
 	if room < 10 {
-		head = runewidth.Truncate(head, max(width/2, 1), "…")
+		head = runewidth.Truncate(head, max(width/2, 1), dots)
 		room = width - 4 - runewidth.StringWidth(head) - 2
 	}
-	if runewidth.StringWidth(text) > room {
+	if room < 4 { // no terminal for this; what fits of it
+		line := runewidth.Truncate("  "+mark+" "+head, max(width, 0), "")
+		return line, line
+	}
+	if n := runewidth.StringWidth(text); n > room {
 		if r.state == '.' {
 			// Of a text that grows, the end is news.
-			text = "…" + runewidth.TruncateLeft(text, runewidth.StringWidth(text)-room+1, "")
+			text = dots + runewidth.TruncateLeft(text, n-room+runewidth.StringWidth(dots), "")
 		} else {
-			text = runewidth.Truncate(text, room, "…")
+			text = runewidth.Truncate(text, room, dots)
 		}
 	}
-	return fmt.Sprintf("  \x1b[%sm%s\x1b[0m %s  \x1b[2m%s\x1b[0m", colour, mark, head, text)
+	return "  " + mark + " " + head + "  " + text,
+		"  " + s.paint(colour, mark) + " " + head + "  " + s.paint("2", text)
 }
 
 // bar draws done of total over width columns.
-func bar(done, total, width int) string {
+func (s style) bar(done, total, width int) string {
 	n := min(done*width/max(total, 1), width)
-	return strings.Repeat("█", n) + strings.Repeat("░", width-n)
+	return strings.Repeat(s.pick("█", "#"), n) + strings.Repeat(s.pick("░", "."), width-n)
 }
 
 // oneLine makes text fit a line and keeps control characters of a model's

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -31,11 +32,11 @@ type programInput struct {
 }
 
 // checkProgram reports what keeps a program from running here.
-func (s *Server) checkProgram(p Program) error {
+func (s *Server) checkProgram(ctx context.Context, p Program) error {
 	if err := p.Graph.Link(p.Funcs); err != nil {
 		return err
 	}
-	return runtime.Check(p.Graph, s.info)
+	return runtime.CanRun(ctx, p.Graph, s.cfg.Backend)
 }
 
 // program finds a program of the tenant's, or one that is served to all.
@@ -70,7 +71,7 @@ func describe(p Program, builtIn, whole bool) (programInfo, error) {
 var programName = regexp.MustCompile(`^[a-zA-Z0-9_.\-]{1,128}$`)
 
 // readProgram reads a graph in JSON or YAML.
-func (s *Server) readProgram(data []byte) (Program, error) {
+func (s *Server) readProgram(ctx context.Context, data []byte) (Program, error) {
 	g, err := lang.Decode(data, "program")
 	if err != nil {
 		return Program{}, err
@@ -79,7 +80,7 @@ func (s *Server) readProgram(data []byte) (Program, error) {
 		return Program{}, badRequest("name", "the program's name is %q; it is to be 1 to 128 letters, digits, or any of _ . -", clip(g.Name))
 	}
 	p := Program{Graph: g, Funcs: s.cfg.Funcs}
-	if err := s.checkProgram(p); err != nil {
+	if err := s.checkProgram(ctx, p); err != nil {
 		return p, badRequest("", "the program cannot run here: %v", err)
 	}
 	return p, nil
@@ -91,7 +92,7 @@ func (s *Server) addProgram(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.readProgram(data)
+	p, err := s.readProgram(r.Context(), data)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/puppet"
+	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
 
@@ -255,5 +257,27 @@ func TestRoutesAreDocumented(t *testing.T) {
 		if !strings.Contains(string(doc), path) {
 			t.Errorf("docs/serve.md does not mention %s", path)
 		}
+	}
+}
+
+func TestProgramsWhoseSchemasTheBackendRefusesAreNotTaken(t *testing.T) {
+	const back = `
+coppice: 1
+name: back
+steps:
+  - user: x
+  - gen: {name: a, regex: '(a)\1'}
+`
+	e := newEngine(t, &chain{next: func(byte) backend.Token { return puppet.EOS }})
+	g, err := lang.Decode([]byte(back), "back.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Config{Backend: e, Programs: []Program{{Graph: g}}}); err == nil || !strings.Contains(err.Error(), "back.yaml:6: a: ") {
+		t.Errorf("a server with such a program: %v", err)
+	}
+	c := serveFor(t, e, nil)
+	if e := c.refused("/v1/programs", back, http.StatusBadRequest, ""); !strings.Contains(fmt.Sprint(e["message"]), "program:6: a: ") {
+		t.Error(e)
 	}
 }

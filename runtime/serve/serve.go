@@ -185,7 +185,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	for _, p := range cfg.Programs {
-		if err := s.checkProgram(p); err != nil {
+		if err := s.checkProgram(context.Background(), p); err != nil {
 			return nil, fmt.Errorf("serve: program %s: %w", p.Graph.Name, err)
 		}
 	}

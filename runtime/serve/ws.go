@@ -307,7 +307,7 @@ func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
 	}
 	var err error
 	if graph != nil {
-		q.program, err = c.s.readProgram(graph)
+		q.program, err = c.s.readProgram(c.ctx, graph)
 	} else {
 		q.program, _, err = c.s.program(c.tenant, name)
 	}
