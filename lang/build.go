@@ -73,6 +73,10 @@ func (p *Program) template(n *Node, pos Pos, parts []any) Template {
 			ps = append(ps, sub...)
 			continue
 		case anyVar:
+			if text, ok := p.past(x.handle()); ok {
+				ps = append(ps, piece{text: text})
+				continue
+			}
 			p.claim(n, 0, x.handle())
 			ps = append(ps, piece{ex: p.use(x.handle(), pos)})
 			continue
@@ -120,12 +124,13 @@ func (p *Program) Gen(name string, opts ...GenOption) Var[string] {
 
 // Select asks the model which of some options is likeliest to follow. Options
 // may be of any string type, e.g. the constants of an enumeration.
-func Select[T ~string](p *Program, name string, options ...T) Var[T] {
-	return SelectWith(p, name, nil, options...)
+func Select[T ~string](at Builder, name string, options ...T) Var[T] {
+	return SelectWith(at, name, nil, options...)
 }
 
 // SelectWith is Select with options of the node.
-func SelectWith[T ~string](p *Program, name string, opts []SelectOption, options ...T) Var[T] {
+func SelectWith[T ~string](at Builder, name string, opts []SelectOption, options ...T) Var[T] {
+	p := at.program()
 	pos := caller()
 	s := &SelectNode{}
 	for _, o := range opts {
@@ -139,7 +144,8 @@ func SelectWith[T ~string](p *Program, name string, opts []SelectOption, options
 }
 
 // SelectFrom is Select over options that are known only in the run.
-func SelectFrom(p *Program, name string, options Var[[]string]) Var[string] {
+func SelectFrom(at Builder, name string, options Var[[]string]) Var[string] {
+	p := at.program()
 	pos := caller()
 	n := &Node{Kind: KindSelect, Name: name, Select: &SelectNode{From: p.use(options.h, pos)}}
 	p.claim(n, 0, options.h)
@@ -150,7 +156,8 @@ func SelectFrom(p *Program, name string, options Var[[]string]) Var[string] {
 // JSON asks the model for a value of the Go type T: a struct, but also an int, a
 // bool, a list of strings or a time.Time. What it generates matches the schema of
 // T, so it always decodes.
-func JSON[T any](p *Program, name string, opts ...JSONOption) Var[T] {
+func JSON[T any](at Builder, name string, opts ...JSONOption) Var[T] {
+	p := at.program()
 	pos := caller()
 	rt := reflect.TypeFor[T]()
 	j := &JSONNode{GoType: rt.String()}
@@ -171,7 +178,8 @@ func JSON[T any](p *Program, name string, opts ...JSONOption) Var[T] {
 }
 
 // JSONSchema is JSON with a schema instead of a Go type.
-func JSONSchema(p *Program, name string, schema json.RawMessage, opts ...JSONOption) Var[any] {
+func JSONSchema(at Builder, name string, schema json.RawMessage, opts ...JSONOption) Var[any] {
+	p := at.program()
 	pos := caller()
 	j := &JSONNode{Schema: schema}
 	for _, o := range opts {
@@ -221,7 +229,8 @@ func (p *Program) Repeat(name string, max int, build func(p *Program, round Var[
 // ForEach runs build's body once for each item of a list, in one context, one
 // after the other. The result is the list of what build returned; a build that
 // returns Var[any]{} gives nothing to it.
-func ForEach[E, R any](p *Program, name string, list Var[[]E], build func(p *Program, item Var[E]) Var[R]) Var[[]R] {
+func ForEach[E, R any](at Builder, name string, list Var[[]E], build func(p *Program, item Var[E]) Var[R]) Var[[]R] {
+	p := at.program()
 	pos := caller()
 	n := &Node{Kind: KindForEach, Name: name, ForEach: &ForEachNode{Over: p.use(list.h, pos), As: name + "_item"}}
 	p.claim(n, 0, list.h)
@@ -254,7 +263,8 @@ func listVar[R any](p *Program, name string, pos Pos) Var[[]R] {
 // Let sets a variable to the value of an expression, in parts as in Calc. A Let
 // with the name of a variable that is set already gives that variable a new
 // value of the same type.
-func Let[T any](p *Program, name string, parts ...any) Var[T] {
+func Let[T any](at Builder, name string, parts ...any) Var[T] {
+	p := at.program()
 	pos := caller()
 	t, err := typeOfGo(reflect.TypeFor[T]())
 	if err != nil {
@@ -277,7 +287,8 @@ func Let[T any](p *Program, name string, parts ...any) Var[T] {
 
 // Return ends the program with a value. It is for early ends inside of When;
 // the value at the end of a program is the one that its function returns.
-func Return[T any](p *Program, v Var[T]) {
+func Return[T any](at Builder, v Var[T]) {
+	p := at.program()
 	pos := caller()
 	n := &Node{Kind: KindReturn, Return: &ReturnNode{Value: p.use(v.h, pos)}}
 	p.claim(n, 0, v.h)
@@ -288,7 +299,8 @@ func Return[T any](p *Program, v Var[T]) {
 // [error]), in the run. It is registered under name, and so called by graphs
 // in files. Arguments are Vars or constants; options may stand among them.
 // Call1 to Call3 give a typed result; As gives one here.
-func Call(p *Program, name string, fn any, args ...any) Var[any] {
+func Call(at Builder, name string, fn any, args ...any) Var[any] {
+	p := at.program()
 	pos := caller()
 	var hs []*handle
 	var opts []CallOption
@@ -307,18 +319,18 @@ func Call(p *Program, name string, fn any, args ...any) Var[any] {
 }
 
 // Call1 calls a Go function of one argument.
-func Call1[A, R any](p *Program, name string, fn func(ctx Context, a A) (R, error), a Var[A], opts ...CallOption) Var[R] {
-	return typedCall[R](p, name, fn, opts, a.h)
+func Call1[A, R any](at Builder, name string, fn func(ctx Context, a A) (R, error), a Var[A], opts ...CallOption) Var[R] {
+	return typedCall[R](at.program(), name, fn, opts, a.h)
 }
 
 // Call2 calls a Go function of two arguments.
-func Call2[A, B, R any](p *Program, name string, fn func(ctx Context, a A, b B) (R, error), a Var[A], b Var[B], opts ...CallOption) Var[R] {
-	return typedCall[R](p, name, fn, opts, a.h, b.h)
+func Call2[A, B, R any](at Builder, name string, fn func(ctx Context, a A, b B) (R, error), a Var[A], b Var[B], opts ...CallOption) Var[R] {
+	return typedCall[R](at.program(), name, fn, opts, a.h, b.h)
 }
 
 // Call3 calls a Go function of three arguments.
-func Call3[A, B, C, R any](p *Program, name string, fn func(ctx Context, a A, b B, c C) (R, error), a Var[A], b Var[B], c Var[C], opts ...CallOption) Var[R] {
-	return typedCall[R](p, name, fn, opts, a.h, b.h, c.h)
+func Call3[A, B, C, R any](at Builder, name string, fn func(ctx Context, a A, b B, c C) (R, error), a Var[A], b Var[B], c Var[C], opts ...CallOption) Var[R] {
+	return typedCall[R](at.program(), name, fn, opts, a.h, b.h, c.h)
 }
 
 func typedCall[R any](p *Program, name string, fn any, opts []CallOption, args ...*handle) Var[R] {

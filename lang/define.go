@@ -174,7 +174,17 @@ type Program struct {
 	nodes  []*Node
 	closed bool     // its function has returned
 	inner  *Program // the body inside of it that is being built
+	script *S       // the line of a script that it is, or stands in; nil in Define
 }
+
+// Builder is what steps are appended to: the *Program of Define, or the *S of a
+// Script.
+type Builder interface{ program() *Program }
+
+func (p *Program) program() *Program { return p }
+
+// live reports whether what is appended runs at once.
+func (p *Program) live() bool { return p.script != nil && p.script.Program == p }
 
 // Branch is the body of one branch of a fork.
 type Branch = Program
@@ -182,10 +192,18 @@ type Branch = Program
 // addAt appends a node that was written at pos.
 func (p *Program) addAt(pos Pos, n *Node) *Node {
 	n.Pos = pos
+	if p.live() {
+		p.script.last = nil
+	}
 	if !p.usable(pos) {
 		return n
 	}
-	p.nodes = append(p.nodes, n)
+	if !p.live() || p.script.run.plan {
+		p.nodes = append(p.nodes, n)
+	}
+	if p.live() {
+		p.script.appended(n)
+	}
 	return n
 }
 
@@ -204,7 +222,7 @@ func (p *Program) usable(pos Pos) bool {
 
 // body builds a body inside of p.
 func (p *Program) body(pos Pos, s *scope, what string, f func(*Program)) []*Node {
-	in := &Program{b: p.b, scope: s, what: what}
+	in := &Program{b: p.b, scope: s, what: what, script: p.script}
 	outer := p.inner
 	p.inner = in
 	p.b.guard(pos, func() { f(in) })

@@ -22,6 +22,19 @@
 // [ForEach] shape the run. [Fork] runs branches from one context at the same time
 // and gives back the list of what they return.
 //
+// # Scripts
+//
+// A [Script] is for what cannot be laid out before the run: a Go function that
+// is run with the run, looks at answers with [Var.Get] and decides with Go's own
+// if and for what comes next. It takes the same calls and makes the same nodes
+// with the same ids:
+//
+//	var Greet = lang.Script("greet", func(s *lang.S, name string) (string, error) {
+//		s.System("You greet people in one line.")
+//		s.User("Greet ", name, ".")
+//		return s.Gen("greeting", lang.MaxTokens(40), lang.Stop("\n")).Get()
+//	})
+//
 // # Variables
 //
 // The steps gen, select, json, fork, call, foreach and let set a variable each, by

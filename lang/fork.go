@@ -19,7 +19,8 @@ func Over[E any](list Var[[]E]) Items[E] { return Items[E]{over: list.h} }
 // the same time. The result is the list of what the branches return, in the
 // order of the items; of their contexts nothing comes back. A build that
 // returns Var[any]{} gives nothing to the list.
-func Fork[E, R any](p *Program, name string, items Items[E], build func(b *Branch, item Var[E]) Var[R], opts ...ForkOption) Var[[]R] {
+func Fork[E, R any](at Builder, name string, items Items[E], build func(b *Branch, item Var[E]) Var[R], opts ...ForkOption) Var[[]R] {
+	p := at.program()
 	pos := caller()
 	f := &ForkNode{As: name + "_item"}
 	n := &Node{Kind: KindFork, Name: name, Fork: f}
@@ -68,12 +69,13 @@ func Case[R any](name string, build func(b *Branch) Var[R]) Way[R] {
 }
 
 // Arms is a fork whose branches have bodies of their own, each made by Case.
-func Arms[R any](p *Program, name string, ways ...Way[R]) Var[[]R] {
-	return ArmsWith(p, name, nil, ways...)
+func Arms[R any](at Builder, name string, ways ...Way[R]) Var[[]R] {
+	return ArmsWith(at, name, nil, ways...)
 }
 
 // ArmsWith is Arms with options.
-func ArmsWith[R any](p *Program, name string, opts []ForkOption, ways ...Way[R]) Var[[]R] {
+func ArmsWith[R any](at Builder, name string, opts []ForkOption, ways ...Way[R]) Var[[]R] {
+	p := at.program()
 	pos := caller()
 	f := &ForkNode{}
 	n := &Node{Kind: KindFork, Name: name, Fork: f}

@@ -26,6 +26,10 @@ type handle struct {
 	pos    Pos
 	claims []claim // what Go types say of parts of ex
 	err    *Error  // the handle is broken; said where it is used
+
+	script *S       // that it was made in; nil in Define
+	asked  *asked   // the step of a script that sets it
+	uses   []*asked // of a script, that ex reads
 }
 
 // anyVar is a Var of any type.
@@ -58,6 +62,8 @@ func (p *Program) use(h *handle, pos Pos) Expr {
 	case h.scope == nil: // a constant
 	case h.scope.b != p.b:
 		p.b.errs = append(p.b.errs, &Error{Pos: pos, Msg: fmt.Sprintf("%s (%s) belongs to program %s", h.ex, h.pos, h.scope.b.name), Hint: "a Var cannot be carried from one program to another: make it an input"})
+	case p.script != nil && len(h.uses) > 0:
+		return p.useAsked(h, pos)
 	case !p.scope.within(h.scope):
 		p.b.errs = append(p.b.errs, &Error{Pos: pos,
 			Msg:  fmt.Sprintf("%s is set at %s inside %s (%s) and cannot be read outside of it", h.ex, h.pos, h.scope.name, h.scope.pos),
@@ -79,7 +85,12 @@ func (p *Program) claim(n *Node, body int, h *handle) {
 
 // newVar returns the handle of a variable that a node of p sets.
 func newVar[T any](p *Program, name string, t Type, pos Pos) Var[T] {
-	return Var[T]{&handle{ex: Expr(name), simple: true, scope: p.scope, typ: t, pos: pos}}
+	h := &handle{ex: Expr(name), simple: true, scope: p.scope, typ: t, pos: pos, script: p.script}
+	if p.live() && p.script.last != nil {
+		h.asked = p.script.last
+		h.uses = []*asked{h.asked}
+	}
+	return Var[T]{h}
 }
 
 // Const returns a handle for a value that is known now.
@@ -205,6 +216,10 @@ func combine(t Type, simple bool, parts ...any) *handle {
 				b.WriteString("(" + string(ph.ex) + ")")
 			}
 			h.claims = append(h.claims, ph.claims...)
+			h.uses = append(h.uses, ph.uses...)
+			if ph.script != nil {
+				h.script = ph.script
+			}
 			switch {
 			case h.scope == nil || ph.scope != nil && ph.scope.within(h.scope):
 				if ph.scope != nil {

@@ -49,6 +49,8 @@ type frame struct {
 	yields []any
 	loop   string // instance id of the repeat or foreach itself
 	outer  int    // names that the branch had set before a foreach
+
+	line *line // whose steps it runs, instead of body
 }
 
 // enter puts a body on the stack. Bodies without rounds name their nodes as

@@ -15,6 +15,8 @@
 //	out, err := runtime.Run(ctx, be, Triage, lang.Args{"alert": text})
 //	fmt.Println(out.Value.Reason)
 //
+// [RunScript] does the same for a program whose steps are decided in the run.
+//
 // # Other drivers
 //
 // A Machine can be driven by anything that can carry out its tasks. The loop is

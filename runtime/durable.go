@@ -203,6 +203,9 @@ func (r *runner) header(inputs json.RawMessage) (*Header, error) {
 	if r.cfg.clock != nil {
 		h.Created = r.cfg.clock().UTC()
 	}
+	if r.script != nil {
+		h.Script, h.Created = true, r.time()
+	}
 	if r.be != nil {
 		info := r.be.Info()
 		h.Model, h.Fingerprint, h.Backend = info.Model, info.Fingerprint, r.cfg.backend
@@ -276,7 +279,10 @@ func (e *MismatchError) err() error {
 // what was not asked for: name, seed and limits.
 func (r *runner) matches(h *Header, inputs json.RawMessage) error {
 	var e MismatchError
-	if h.Program != r.graph.Name {
+	if h.Script != (r.script != nil) {
+		kind := map[bool]string{true: "a script", false: "a graph"}
+		e.add("program "+h.Program, kind[h.Script], kind[!h.Script])
+	} else if h.Program != r.graph.Name {
 		e.add("program", strconv.Quote(h.Program), strconv.Quote(r.graph.Name))
 	} else if hash := r.graph.Hash(); h.GraphHash != hash {
 		e.add("the graph of program "+h.Program, h.GraphHash, hash)
@@ -298,6 +304,9 @@ func (r *runner) matches(h *Header, inputs json.RawMessage) error {
 // adopt makes the run that a journal holds the one to be run, and returns its
 // inputs.
 func (r *runner) adopt(h *Header) (map[string]any, error) {
+	if h.Script {
+		return nil, fmt.Errorf("%w %s: its steps are Go code, which no journal holds; run the program that has it with the same journal (runtime.RunScript and WithJournal)", ErrNeedsScript, h.Program)
+	}
 	var err error
 	if r.graph, err = lang.Decode(h.Graph, r.cfg.journal); err != nil {
 		return nil, fmt.Errorf("the program in the header cannot be read: %w", err)
@@ -346,12 +355,19 @@ func (r *runner) goOn(ctx context.Context, j *journal, c *contents, vars map[str
 	for id := range c.started {
 		r.started[id] = true
 	}
-	err := r.restore(vars, c.results)
+	restore := func() error { return r.restore(vars, c.results) }
+	if r.script != nil {
+		restore = func() error { return r.restoreScript(vars, c) }
+	}
+	err := restore()
 	if err == nil {
 		err = r.unknown(c.started)
 	}
 	if err != nil {
 		j.close()
+		if r.stage != nil {
+			r.stage.close(err)
+		}
 		return nil, err
 	}
 	report, err := r.run(ctx)
@@ -483,7 +499,7 @@ func Settle(path, task string, s Settlement) error {
 
 func (r *runner) settle(j *journal, c *contents, task string, s Settlement) error {
 	vars, err := r.adopt(c.header)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrNeedsScript) {
 		return &JournalError{Path: j.path, Offset: 0, Err: err}
 	}
 	_, open := c.started[task]
@@ -500,6 +516,11 @@ func (r *runner) settle(j *journal, c *contents, task string, s Settlement) erro
 		return errors.New("runtime: a settlement has either a result or Again")
 	case s.Again:
 		return j.append(record{Kind: recordAgain, Task: task})
+	case c.header.Script: // only its own run can tell whether the result fits
+		if !json.Valid(s.Result) {
+			return errors.New("runtime: the result is not JSON")
+		}
+		return j.results([]Result{{Task: task, Value: s.Result}}, nil)
 	}
 	results := slices.DeleteFunc(slices.Clone(c.results), func(res Result) bool { return res.Task == task })
 	m, err := Restore(r.graph, vars, r.cfg.options(), results)
@@ -517,7 +538,7 @@ func (r *runner) settle(j *journal, c *contents, task string, s Settlement) erro
 	if _, err := m.decode(s.Result, result); err != nil {
 		return fmt.Errorf("runtime: the result does not fit %s, which returns %s: %w", t.Call.Func, result, err)
 	}
-	return j.results([]Result{{Task: task, Value: s.Result}})
+	return j.results([]Result{{Task: task, Value: s.Result}}, nil)
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -193,6 +193,12 @@ func failedTasks(err error) []string {
 			for _, b := range e.Branches {
 				walk(b.Err)
 			}
+		case interface{ Unwrap() error }: // a script's own words around it
+			walk(e.Unwrap())
+		case interface{ Unwrap() []error }:
+			for _, err := range e.Unwrap() {
+				walk(err)
+			}
 		}
 	}
 	walk(err)

@@ -51,6 +51,41 @@ func ExampleRun() {
 	// looks[1] (network): "network is fine"
 }
 
+// A script looks at what the model says and decides in Go what comes next.
+func ExampleRunScript() {
+	triage := lang.Script("triage", func(s *lang.S, alert string) (string, error) {
+		s.User("Alert: ", alert)
+		looks, err := lang.Map(s, "looks", []string{"memory", "network"},
+			func(b *lang.S, angle string) (string, error) {
+				b.User("Look only at ", angle, ".")
+				return b.Gen("finding", lang.MaxTokens(20)).Get()
+			})
+		if err != nil {
+			return "", err
+		}
+		for _, finding := range looks {
+			s.User(finding)
+		}
+		severity, err := lang.Select(s, "severity", "low", "high").Get()
+		if err != nil {
+			return "", err
+		}
+		if severity == "low" {
+			return "nothing to do", nil
+		}
+		return lang.Do(s, "page", func(ctx context.Context) (string, error) {
+			return "paged for " + alert, nil
+		}).Get()
+	})
+	out, err := runtime.RunScript(context.Background(), model(), triage, "pod-7 is down")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(out.Value)
+	// Output: paged for pod-7 is down
+}
+
 // A Machine says what is to be done and takes results back. Whoever drives it
 // decides where and when tasks are carried out.
 func ExampleMachine() {

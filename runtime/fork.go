@@ -35,7 +35,10 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 	fn := n.Fork
 	f := &fork{node: n, id: b.instance(n), parent: b}
 	count, items := len(fn.Arms), []any(nil)
+	lines, asked := m.arms(b, n, f.id)
 	switch {
+	case lines != nil:
+		count, items = len(lines), asked
 	case len(fn.Arms) > 0:
 	case fn.Over != "":
 		v, err := m.eval(b, fn.Over)
@@ -87,6 +90,10 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 		c.own = own[4*i : 4*i : 4*i+4]
 		c.stack = stacks[2*i : 2*i : 2*i+2]
 		switch {
+		case lines != nil:
+			c.label = label(items[i])
+			lines[i].attach(c, i, n, f.id)
+			c.set(fn.As, items[i])
 		case len(fn.Arms) > 0:
 			arm := &fn.Arms[i]
 			c.label = arm.Name
@@ -105,6 +112,7 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 	}
 	b.waiting = f
 	m.runnable = append(m.runnable, f.branches...)
+	f.begin(m, lines)
 	return nil
 }
 

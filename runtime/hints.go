@@ -33,6 +33,10 @@ func (b *branch) later() chance {
 	var s scan
 	for i := len(b.stack) - 1; i >= 0 && !s.settled(); i-- {
 		f := &b.stack[i]
+		if f.line != nil {
+			f.line.scan(&s)
+			continue
+		}
 		s.body(f.body[f.pc:])
 		if f.node == nil {
 			continue
@@ -54,6 +58,18 @@ func (b *branch) later() chance {
 		}
 	}
 	return s.reads
+}
+
+// scan adds what a script has asked for so far, and that it may ask for more.
+func (l *line) scan(s *scan) {
+	for _, x := range l.queue {
+		if x.ask.Kind == lang.AskNode {
+			s.then(scanNode(x.ask.Node))
+		}
+	}
+	if !l.ended {
+		s.then(scan{reads: maybe})
+	}
 }
 
 // scan is what running nodes one after the other will do: whether it reads the

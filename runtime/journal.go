@@ -70,6 +70,9 @@ type Header struct {
 	// Backend is the URL under which the caller opened it, if it said so; what
 	// resumes the run opens the same.
 	Backend string `json:"backend,omitempty"`
+	// Script is set if the program is a script: its graph is written by its run,
+	// and Graph holds only its inputs.
+	Script bool `json:"script,omitempty"`
 }
 
 // The kinds of records after the header.
@@ -89,6 +92,11 @@ type record struct {
 	Key    string  `json:"key,omitempty"`
 	Result *Result `json:"result,omitempty"`
 	Error  string  `json:"error,omitempty"`
+
+	// Of the results of a script: a hash of what it had asked for up to the task,
+	// and the time that it saw when it was given the result.
+	Trace string    `json:"trace,omitempty"`
+	At    time.Time `json:"at,omitzero"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -220,11 +228,14 @@ func (j *journal) append(records ...record) error {
 	return nil
 }
 
-// results records results.
-func (j *journal) results(rs []Result) error {
+// results records results. stamp, which may be nil, adds to the records.
+func (j *journal) results(rs []Result, stamp func(*record)) error {
 	records := make([]record, len(rs))
 	for i := range rs {
 		records[i] = record{Kind: recordResult, Task: rs[i].Task, Result: &rs[i]}
+		if stamp != nil {
+			stamp(&records[i])
+		}
 	}
 	return j.append(records...)
 }

@@ -18,6 +18,7 @@ type contents struct {
 	results []Result
 	// started are the calls that began and have no result, by task.
 	started map[string]string // to their keys
+	stamps  map[string]stamp  // of the results of a script
 	ended   bool              // the last record is the end of a process's run
 	endErr  string
 	// size is where the last whole record ends and sum its checksum. What lies
@@ -33,7 +34,7 @@ const maxRecord = 1 << 30
 // readRecords reads a journal. It returns an error, ErrJournalCorrupt, if a
 // record is damaged that is not the torn end of the file.
 func readRecords(r io.Reader) (*contents, error) {
-	c := &contents{started: map[string]string{}}
+	c := &contents{started: map[string]string{}, stamps: map[string]stamp{}}
 	br := bufio.NewReaderSize(r, 64<<10)
 	if start, _ := br.Peek(10); !likeRecord(start) {
 		return nil, &offsetError{0, ErrNoJournal}
@@ -199,6 +200,9 @@ func (c *contents) take(rec *record, at map[string]int) error {
 				return fmt.Errorf("second result for task %q", task)
 			}
 			c.results[i] = Result{}
+		}
+		if rec.Trace != "" {
+			c.stamps[task] = stamp{rec.Trace, rec.At}
 		}
 		at[task] = len(c.results)
 		c.results = append(c.results, *rec.Result)

@@ -73,9 +73,10 @@ type Machine struct {
 	value    any
 	text     json.RawMessage // value as JSON
 	raws     rawTable
-	changes  Changes // but Start, which is made from pending
-	pending  []*task // started and not yet handed to the driver by Changes
-	fresh    []*task // started by the running Apply
+	changes  Changes          // but Start, which is made from pending
+	pending  []*task          // started and not yet handed to the driver by Changes
+	fresh    []*task          // started by the running Apply
+	lines    map[string]*line // of a script, by branch
 }
 
 // taskState says where a task stands.
@@ -99,6 +100,8 @@ type task struct {
 	// generation is the task whose value this call of a check judges; nil for all
 	// other tasks.
 	generation *task
+
+	trace uint64 // of a script
 }
 
 // Status says where a branch stands.
@@ -138,6 +141,18 @@ type BranchChange struct {
 // is done and whose Err says why; New itself fails only if there is nothing to
 // run.
 func New(g *lang.Graph, inputs map[string]any, opt Options) (*Machine, error) {
+	m, err := newMachine(g, inputs, opt)
+	if err != nil {
+		return nil, err
+	}
+	m.trunk.enter(frame{body: g.Body})
+	m.runnable = append(m.runnable, m.trunk)
+	m.drain()
+	return m, nil
+}
+
+// newMachine returns a machine whose trunk has nothing to do yet.
+func newMachine(g *lang.Graph, inputs map[string]any, opt Options) (*Machine, error) {
 	if g == nil {
 		return nil, errors.New("runtime: no graph")
 	}
@@ -149,9 +164,6 @@ func New(g *lang.Graph, inputs map[string]any, opt Options) (*Machine, error) {
 			m.trunk.set(in.Name, v)
 		}
 	}
-	m.trunk.enter(frame{body: g.Body})
-	m.runnable = append(m.runnable, m.trunk)
-	m.drain()
 	return m, nil
 }
 

@@ -65,7 +65,11 @@ func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result,
 		}
 		return Result{Score: res}, err
 	}
-	v, err := CallFunc(WithTask(ctx, *t), r.funcs, t.Call)
+	funcs := r.funcs
+	if t.fn != nil {
+		funcs = lang.Funcs{t.Call.Func: *t.fn}
+	}
+	v, err := CallFunc(WithTask(ctx, *t), funcs, t.Call)
 	return Result{Value: v}, err
 }
 

@@ -21,6 +21,14 @@ func (m *Machine) add(b *branch, n *lang.Node, t *task) {
 	if t.Call == nil && !b.asked {
 		t.first, b.asked = true, true
 	}
+	if a := m.asked(b); a != nil {
+		t.trace = a.Trace
+		if t.Call != nil {
+			if f, ok := a.Funcs[t.Call.Func]; ok {
+				t.fn = &f
+			}
+		}
+	}
 	b.task = t
 	m.tasks[t.ID] = t
 	m.fresh = append(m.fresh, t)

@@ -21,8 +21,12 @@ type runner struct {
 	cfg   *config
 	graph *lang.Graph
 	m     *Machine
-	j     *journal // nil without
-	em    *emitter // nil if nobody listens
+
+	script lang.Scripted // nil for a graph
+	stage  *stage        // of script
+
+	j  *journal // nil without
+	em *emitter // nil if nobody listens
 
 	ctx      context.Context // of all tasks
 	queue    []Task          // ready, not in flight
@@ -79,6 +83,13 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 
 	err := r.loop(ctx)
 	cancel()
+	if r.stage != nil {
+		over := err
+		if over == nil {
+			over = errScriptOver(r.m)
+		}
+		r.stage.close(over)
+	}
 	if late := r.await(); err != nil && late != nil {
 		err = fmt.Errorf("%w (%w)", err, late)
 	}
@@ -112,6 +123,9 @@ func (r *runner) listen() {
 // loop runs until the machine is done or the run cannot go on.
 func (r *runner) loop(ctx context.Context) error {
 	for {
+		if r.stage != nil {
+			r.stage.play()
+		}
 		r.follow()
 		if r.m.Done() {
 			return nil
@@ -281,6 +295,9 @@ func (r *runner) land(o *outcome) {
 // that come from the end of the run itself are not results.
 func (r *runner) apply(ctx context.Context) error {
 	stopped := ctx.Err() != nil
+	if r.stage != nil {
+		r.stage.now = r.time()
+	}
 	r.batch = r.batch[:0]
 	for i := range r.taken {
 		o := &r.taken[i]
@@ -292,7 +309,7 @@ func (r *runner) apply(ctx context.Context) error {
 		r.batch = append(r.batch, o.result)
 	}
 	if r.j != nil && len(r.batch) > 0 {
-		if err := r.j.results(r.batch); err != nil {
+		if err := r.j.results(r.batch, r.stampRecord); err != nil {
 			return err
 		}
 	}
@@ -308,6 +325,9 @@ func (r *runner) apply(ctx context.Context) error {
 			return err
 		}
 		r.announce(o.task, &o.result, false)
+		if r.stage != nil {
+			r.stage.play()
+		}
 		r.follow()
 	}
 	if r.em != nil && len(r.batch) > 0 {
@@ -347,7 +367,7 @@ func (r *runner) await() error {
 		case o := <-r.outcomes:
 			r.land(&o)
 			if r.j != nil && o.result.Failure == nil && r.m.Err() == nil && !r.m.Done() {
-				r.j.results([]Result{o.result}) // an error of it shows at the end
+				r.j.results([]Result{o.result}, r.stampRecord) // an error of it shows at the end
 			}
 		case <-timer.C:
 			ids := make([]string, 0, len(r.flight))

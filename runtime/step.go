@@ -13,6 +13,12 @@ import (
 func (m *Machine) step(b *branch) {
 	for b.status == Running && b.task == nil && b.waiting == nil && !m.done {
 		f := &b.stack[len(b.stack)-1]
+		if f.line != nil {
+			if !m.stepLine(b, f) {
+				return
+			}
+			continue
+		}
 		if f.pc == len(f.body) {
 			m.leave(b)
 			continue

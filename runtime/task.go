@@ -25,6 +25,8 @@ type Task struct {
 	Generate *backend.Request      `json:"generate,omitempty"`
 	Score    *backend.ScoreRequest `json:"score,omitempty"`
 	Call     *Call                 `json:"call,omitempty"`
+
+	fn *lang.Func // that Call is of, in a script
 }
 
 // Call asks for a call of a registered function.
