@@ -98,6 +98,12 @@ type Config struct {
 	// takes fewer passes; the output is the same. With more than a few
 	// sequences running none are made.
 	Drafts int
+	// Choices is the number of tokens that a step may compute for what follows
+	// the options of a constraint that leaves few, such as the values of an enum;
+	// none by default. Deciding between them then takes no pass of its own; the
+	// output is the same. It is worth its tokens where a pass of a few tokens
+	// costs about as much as one of one.
+	Choices int
 	// Planning is called at the end of the planning of each step, in the goroutine
 	// that computes: a simulation of slow planning. Nil for none.
 	Planning func()
@@ -118,7 +124,7 @@ func (c *Config) setDefaults() error {
 		return errors.New("engine: no fingerprint")
 	case c.Tokenizer.Size() > c.Model.VocabSize():
 		return fmt.Errorf("engine: the tokenizer has %d tokens and the model %d", c.Tokenizer.Size(), c.Model.VocabSize())
-	case c.Pages < 0 || c.MemoryBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0:
+	case c.Pages < 0 || c.MemoryBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0 || c.Choices < 0:
 		return errors.New("engine: a limit is negative")
 	}
 	def := func(v *int, d int) {
@@ -177,6 +183,7 @@ type Engine struct {
 	pass      uint64
 	batch     model.Batch
 	steps     []work
+	branches  []branch // options of the step under way
 	buffers   [][]float32
 	mask      []uint64
 	rawLogits []float32
@@ -311,6 +318,7 @@ type Stats struct {
 	Computed    uint64 // tokens that went through one
 	Cached      uint64 // prompt tokens that did not have to
 	Forced      uint64 // tokens that a constraint gave without a pass
+	Chosen      uint64 // draws for which no pass was needed, see Config.Choices
 	Sampled     uint64
 	Preempted   uint64 // times that a sequence lost its pages
 	Failed      uint64 // requests that ended with an error

@@ -146,9 +146,13 @@ func (e *Engine) unstick() {
 // step runs the model on a plan and delivers what it computed.
 func (e *Engine) step(plan []work) {
 	e.take(plan)
+	e.branchOut(plan)
 	e.batchOf(plan)
+	e.addBranches()
 	start := time.Now()
-	e.deliver(e.kv.Forward(&e.batch, e.buffers[:e.batch.Outputs()]), start)
+	err := e.kv.Forward(&e.batch, e.buffers[:e.batch.Outputs()])
+	e.deliver(err, start)
+	e.follow(err == nil)
 }
 
 // take notes the works of a step, which outlast the scheduler's plan.

@@ -158,6 +158,7 @@ func randomSchedule(t *testing.T, r *rand.Rand, m, alone Model) {
 		c.MaxBatchTokens = []int{1, 2, 5, 17, 64}[r.IntN(5)]
 		c.MaxSeqs = []int{1, 2, 5, 16}[r.IntN(4)]
 		c.Drafts = []int{0, 1, 5}[r.IntN(3)]
+		c.Choices = []int{0, 8, 60}[r.IntN(3)]
 		if r.IntN(2) == 0 {
 			c.Model = ahead{c.Model, t}
 		}
