@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/coppice-run/coppice/lang"
@@ -130,16 +129,11 @@ func TestCostlyExpressionsEnd(t *testing.T) {
 		"b" + strings.Repeat(".x", 5000),
 		strings.Repeat("not ", 20000) + "b",
 	} {
-		start := time.Now()
 		_, err := g.Eval(lang.Expr(ex), map[string]any{"big": big, "b": true})
 		if err == nil {
 			t.Errorf("%.60s: no error", ex)
 		}
-		d := time.Since(start)
-		t.Logf("%v %.60s: %.100v", d, ex, err)
-		if d > 10*time.Second {
-			t.Errorf("%.60s took %v", ex, d)
-		}
+		t.Logf("%.60s: %.100v", ex, err)
 	}
 }
 

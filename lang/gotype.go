@@ -80,9 +80,11 @@ func reflectSchema(t reflect.Type, recursive bool) (out json.RawMessage, err err
 // base64Text is what encoding/json writes for bytes.
 const base64Text = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
-// boundedSchema gives whole numbers the range of their Go type and bytes the
-// form that decodes, so that no value of the schema fails to decode. It returns
-// nil for other types.
+// boundedSchema gives whole numbers and single floats the range of their Go type
+// and bytes the form that decodes, so that no value of the schema fails to decode.
+// It returns nil for other types. Double floats have no bounds, which would take
+// their exponents from the model: a number beyond them is an error of the node
+// that the model wrote it for.
 func boundedSchema(t reflect.Type) *jsonschema.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -96,6 +98,10 @@ func boundedSchema(t reflect.Type) *jsonschema.Schema {
 			Minimum: json.Number(strconv.FormatInt(lo, 10)),
 			Maximum: json.Number(strconv.FormatInt(hi, 10)),
 		}
+	}
+	if t.Kind() == reflect.Float32 {
+		limit := strconv.FormatFloat(math.MaxFloat32, 'g', -1, 64)
+		return &jsonschema.Schema{Type: "number", Minimum: json.Number("-" + limit), Maximum: json.Number(limit)}
 	}
 	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !ownForm(t.Elem()) {
 		return &jsonschema.Schema{Type: "string", ContentEncoding: "base64", Pattern: base64Text}
@@ -134,9 +140,12 @@ func ownForm(t reflect.Type) bool {
 	return false
 }
 
-// quoteInts gives whole numbers that are written as texts (the option "string"
-// of json tags) a pattern of their range in place of the bounds, which say
-// nothing of texts.
+// floatText is a number within a single float, written plainly.
+const floatText = "^-?(?:0|[1-9][0-9]{0,37})(?:\\.[0-9]{1,40})?$"
+
+// quoteInts gives numbers that are written as texts (the option "string" of json
+// tags) a pattern of their range in place of the bounds, which say nothing of
+// texts.
 func quoteInts(t *tree) {
 	lo, hi := t.get("minimum"), t.get("maximum")
 	if ty := t.get("type"); ty != nil && ty.kind == treeString && ty.text == "string" && lo != nil && hi != nil && lo.kind == treeNumber && hi.kind == treeNumber {
@@ -150,8 +159,12 @@ func quoteInts(t *tree) {
 				}
 			}
 		}
+		pattern := floatText
+		if strings.Trim(lo.text+hi.text, "-0123456789") == "" {
+			pattern = intPattern(lo.text, hi.text)
+		}
 		if t.get("pattern") == nil {
-			t.put("pattern", strTree(intPattern(lo.text, hi.text)))
+			t.put("pattern", strTree(pattern))
 		}
 	}
 	for _, v := range t.vals {

@@ -68,6 +68,15 @@ func TestSchemasOfGoTypesAllowOnlyWhatDecodes(t *testing.T) {
 	allows[*uint16](t, []string{"65535"}, []string{"65536", "-1"})
 	allows[uint32](t, []string{"4294967295"}, []string{"4294967296"})
 	allows[uint64](t, []string{"0", "9223372036854775807"}, []string{"9223372036854775808", "-1"})
+	type floats struct {
+		F float32 `json:"f"`
+		S float32 `json:"s,string"`
+	}
+	allows[float32](t, []string{"0", "-0.5", "340282346638528859811704183484516925440", "0.000000000000000000001"},
+		[]string{"1e39", "340282356779733661637539395458142568448", "-1e400", "1e400"})
+	allows[[]*float32](t, []string{"[1.25]"}, []string{"[1e39]"})
+	allows[floats](t, []string{`{"f":1.5,"s":"-2.25"}`, `{"f":0,"s":"99999999999999999999999999999999999999"}`}, []string{`{"f":1.5,"s":"x"}`, `{"f":1.5,"s":"1e39"}`})
+	allows[float64](t, []string{"1e3", "-0.5", "1.7976931348623157e308"}, nil)
 	allows[[]uint16](t, []string{"[1,65535]"}, []string{"[65536]"})
 	for _, b := range [][]byte{{}, {1}, {1, 2}, {1, 2, 3}, []byte("any text of some length")} {
 		text, err := json.Marshal(b)

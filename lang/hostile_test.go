@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coppice-run/coppice/lang"
 )
@@ -89,7 +88,8 @@ func TestHostileDocuments(t *testing.T) {
 		if testing.Short() && (name == "nested repeats" || name == "nested foreach") {
 			continue
 		}
-		start := time.Now()
+		// What takes a second here would take hours without its limit: whether it
+		// ends is the test, and no clock.
 		g, err := lang.Decode([]byte(doc), "h.yaml")
 		if err == nil {
 			if _, err := lang.Explain(g, lang.ExplainOptions{}); err != nil {
@@ -100,11 +100,7 @@ func TestHostileDocuments(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		d := time.Since(start)
-		t.Logf("%-20s %8v %.110q", name, d.Round(time.Millisecond), fmt.Sprint(err))
-		if d > 20*time.Second {
-			t.Errorf("%s took %v", name, d)
-		}
+		t.Logf("%-20s %.110q", name, fmt.Sprint(err))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -119,5 +120,36 @@ func TestErrorNamesItsNodeOnce(t *testing.T) {
 	_, err = runtime.RunGraph(t.Context(), m, g, nil, nil)
 	if !errors.Is(err, backend.ErrUnsupported) || strings.Count(err.Error(), "b: ") != 1 || !strings.HasPrefix(err.Error(), "p.yaml:5: b: not") {
 		t.Error(err)
+	}
+}
+
+// A number that JSON has and Go has not.
+func TestNumberBeyondEveryFloatIsAnErrorOfItsNode(t *testing.T) {
+	for _, schema := range []string{`{type: number}`, `{type: object, properties: {f: {type: number}}, required: [f]}`, `{}`} {
+		g, err := lang.Decode([]byte("coppice: 1\nname: p\nsteps:\n  - user: x\n  - gen: {name: before}\n  - user: y\n  - json: {name: v, schema: "+schema+"}\n  - return: v\n"), "p.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := puppet.New()
+		m.OnID("before").Reply("kept")
+		m.OnAny().Reply(map[bool]string{true: `{"f":-1e400}`, false: "1e400"}[strings.Contains(schema, "object")])
+		path := filepath.Join(t.TempDir(), "journal")
+		report, err := runtime.RunGraph(t.Context(), m, g, nil, nil, runtime.WithJournal(path))
+		again, aerr := runtime.Resume(t.Context(), m, path, nil)
+		if calls := len(m.Log()); calls != 2 {
+			t.Errorf("%d calls", calls)
+		}
+		for _, got := range []struct {
+			report *runtime.Report
+			err    error
+		}{{report, err}, {again, aerr}} {
+			var node *runtime.NodeError
+			if !errors.As(got.err, &node) || node.Task != "v" || !strings.HasPrefix(got.err.Error(), "p.yaml:7: v: ") || !strings.Contains(got.err.Error(), "1e400 is out of range") {
+				t.Errorf("%s: %v", schema, got.err)
+			}
+			if got.report == nil || got.report.Usage.SampledTokens == 0 || !strings.Contains(string(got.report.Variables), `"before":"kept"`) {
+				t.Errorf("%s: what came before is lost: %+v", schema, got.report)
+			}
+		}
 	}
 }

@@ -51,8 +51,12 @@ func (m *Model) grammar(ctx context.Context, c backend.Constraint) (*grammar.Gra
 func (m *Model) constrain(ctx context.Context, req *backend.Request, reply string) (text string, forced []bool, err error) {
 	g, err := m.grammar(ctx, req.Constraint)
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, backend.ErrUnsupported) {
-			err = fmt.Errorf("%w: %w", err, backend.ErrInvalid)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, grammar.ErrUnsupported):
+			err = fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
+		default:
+			err = fmt.Errorf("%w: %w", backend.ErrInvalid, err)
 		}
 		return "", nil, fmt.Errorf("puppet: request %q: %w", req.ID, err)
 	}

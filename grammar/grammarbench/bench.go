@@ -1,5 +1,3 @@
-// Package grammarbench measures package grammar on a file of JSON schemas with
-// the vocabulary of a real tokenizer.
 package grammarbench
 
 import (

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,14 +55,19 @@ func ReadTokenizer(r io.Reader) (*Tokenizer, error) {
 	if f.Model.Type != "BPE" {
 		return nil, fmt.Errorf("tokenizer.json: model type %q is not supported", f.Model.Type)
 	}
+	const most = 1 << 22
 	size := int32(0)
-	for _, id := range f.Model.Vocab {
+	ids := slices.Collect(maps.Values(f.Model.Vocab))
+	for _, a := range f.Added {
+		ids = append(ids, a.ID)
+	}
+	for _, id := range ids {
+		if id < 0 || id >= most {
+			return nil, fmt.Errorf("tokenizer.json: token id %d; ids are from 0 to %d", id, most-1)
+		}
 		size = max(size, id+1)
 	}
-	for _, a := range f.Added {
-		size = max(size, a.ID+1)
-	}
-	if size == 0 || size > 1<<22 {
+	if size == 0 {
 		return nil, errors.New("tokenizer.json: no vocabulary")
 	}
 	t := &Tokenizer{

@@ -1,0 +1,16 @@
+// Package open turns a URL into a backend, so that swapping the model under a
+// program is a matter of one string:
+//
+//	engine:///path/model.gguf    our engine on a model file
+//	path/model.gguf              the same
+//	engine://NAME, NAME          our engine on an embedded model, see Options
+//	openai+http://host:port/v1   any OpenAI-compatible server; so does http://...
+//	vllm+http://host:port/v1     vLLM
+//	sglang+http://host:port      SGLang
+//	llama+http://host:port       llama.cpp's llama-server
+//	ollama+http://host:port      Ollama
+//
+// Each http may be https. What a server's URL may hold besides, such as
+// ?model=NAME, is said in package remote. An engine's may hold threads=N and
+// memory=BYTES for keys and values, with the units KiB, MiB and GiB.
+package open
