@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -131,18 +132,18 @@ func (c *Cache) String() string {
 	var b strings.Builder
 	s := c.Stats()
 	fmt.Fprintf(&b, "free %d  evictable %d  held %d\n", s.Free, s.Evictable, s.Held)
-	spaces := make([]Namespace, 0, len(c.roots))
-	for ns := range c.roots {
-		spaces = append(spaces, ns)
-	}
-	slices.SortFunc(spaces, func(a, b Namespace) int {
-		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Adapter, b.Adapter), cmp.Compare(a.Salt, b.Salt))
-	})
-	for _, ns := range spaces {
+	for _, ns := range c.spaces() {
 		fmt.Fprintf(&b, "%q %q %q\n", ns.Model, ns.Adapter, ns.Salt)
 		c.roots[ns].draw(&b, "  ")
 	}
 	return b.String()
+}
+
+// spaces returns the namespaces of the trees, sorted.
+func (c *Cache) spaces() []Namespace {
+	return slices.SortedFunc(maps.Keys(c.roots), func(a, b Namespace) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Adapter, b.Adapter), cmp.Compare(a.Salt, b.Salt))
+	})
 }
 
 func (n *node) draw(b *strings.Builder, indent string) {

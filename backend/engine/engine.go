@@ -170,6 +170,7 @@ type Engine struct {
 	stats   Stats
 	wake    chan struct{}
 	done    chan struct{}
+	recent  passRing
 
 	// What follows belongs to the loop.
 	kv        KV

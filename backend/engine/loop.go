@@ -200,6 +200,7 @@ func (e *Engine) deliver(err error, start time.Time) {
 		return
 	}
 	e.pass++
+	e.recent.add(e.steps, e.pass, start)
 	e.tell(start)
 	// All of it is computed before any task sees a logit: a task may end its
 	// sequence, or start others.
