@@ -103,7 +103,7 @@ func (r *runner) open(create bool) (*journal, *contents, error) {
 			return nil, nil, &JournalError{Path: path, Offset: c.size, Err: fmt.Errorf("cutting a torn record: %w", err)}
 		}
 	}
-	j := &journal{path: path, f: f, size: c.size, sum: c.sum}
+	j := &journal{path: path, f: f, clock: r.cfg.clock, size: c.size, sum: c.sum}
 	if c.ended {
 		j.ended = &c.endErr
 	}

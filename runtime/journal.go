@@ -93,8 +93,9 @@ type record struct {
 	Result *Result `json:"result,omitempty"`
 	Error  string  `json:"error,omitempty"`
 
-	// Of the results of a script: a hash of what it had asked for up to the task,
-	// and the time that it saw when it was given the result.
+	// Trace is of the results of a script: a hash of what it had asked for up to
+	// the task. At is when a result was recorded, or a process ended; of a
+	// script's result the time that it saw when it was given it.
 	Trace string    `json:"trace,omitempty"`
 	At    time.Time `json:"at,omitzero"`
 }
@@ -174,11 +175,12 @@ func (osFS) syncDir(path string) error {
 
 // journal is a file that this process appends to. It belongs to one runner.
 type journal struct {
-	path string
-	f    file
-	size int64  // bytes that are durable
-	sum  uint32 // checksum of the last of them
-	bad  error  // set for good by the first failed write
+	path  string
+	f     file
+	clock func() time.Time // nil: records carry no time
+	size  int64            // bytes that are durable
+	sum   uint32           // checksum of the last of them
+	bad   error            // set for good by the first failed write
 	// ended is the error of the end that is the last record; nil if the last
 	// record is another.
 	ended *string
@@ -231,8 +233,9 @@ func (j *journal) append(records ...record) error {
 // results records results. stamp, which may be nil, adds to the records.
 func (j *journal) results(rs []Result, stamp func(*record)) error {
 	records := make([]record, len(rs))
+	now := j.now()
 	for i := range rs {
-		records[i] = record{Kind: recordResult, Task: rs[i].Task, Result: &rs[i]}
+		records[i] = record{Kind: recordResult, Task: rs[i].Task, Result: &rs[i], At: now}
 		if stamp != nil {
 			stamp(&records[i])
 		}
@@ -240,10 +243,17 @@ func (j *journal) results(rs []Result, stamp func(*record)) error {
 	return j.append(records...)
 }
 
+func (j *journal) now() time.Time {
+	if j.clock == nil {
+		return time.Time{}
+	}
+	return j.clock().UTC()
+}
+
 // end records that this process is done with the run, unless the journal says
 // so already, and closes the file.
 func (j *journal) end(err error) error {
-	rec := record{Kind: recordEnd}
+	rec := record{Kind: recordEnd, At: j.now()}
 	if err != nil {
 		rec.Error = err.Error()
 	}

@@ -10,12 +10,16 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 )
 
 // contents is what a journal holds.
 type contents struct {
 	header  *Header // nil: the file is empty, or its header was torn
 	results []Result
+	// times are when they were recorded, by task, as far as the journal says.
+	times map[string]time.Time
+	over  time.Time // when the last process ended
 	// started are the calls that began and have no result, by task.
 	started map[string]string // to their keys
 	stamps  map[string]stamp  // of the results of a script
@@ -34,7 +38,7 @@ const maxRecord = 1 << 30
 // readRecords reads a journal. It returns an error, ErrJournalCorrupt, if a
 // record is damaged that is not the torn end of the file.
 func readRecords(r io.Reader) (*contents, error) {
-	c := &contents{started: map[string]string{}, stamps: map[string]stamp{}}
+	c := &contents{started: map[string]string{}, stamps: map[string]stamp{}, times: map[string]time.Time{}}
 	br := bufio.NewReaderSize(r, 64<<10)
 	if start, _ := br.Peek(10); !likeRecord(start) {
 		return nil, &offsetError{0, ErrNoJournal}
@@ -206,6 +210,9 @@ func (c *contents) take(rec *record, at map[string]int) error {
 		}
 		at[task] = len(c.results)
 		c.results = append(c.results, *rec.Result)
+		if !rec.At.IsZero() {
+			c.times[task] = rec.At
+		}
 	case recordAgain:
 		delete(c.started, rec.Task)
 		if i, ok := at[rec.Task]; ok {
@@ -216,7 +223,7 @@ func (c *contents) take(rec *record, at map[string]int) error {
 			delete(at, rec.Task)
 		}
 	case recordEnd:
-		c.ended, c.endErr = true, rec.Error
+		c.ended, c.endErr, c.over = true, rec.Error, rec.At
 	default:
 		return fmt.Errorf("unknown record %q: the journal was written by a newer version", rec.Kind)
 	}
