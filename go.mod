@@ -2,6 +2,8 @@ module github.com/coppice-run/coppice
 
 go 1.26.0
 
+ignore node_modules
+
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/expr-lang/expr v1.17.8

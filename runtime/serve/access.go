@@ -129,6 +129,9 @@ func (s *Server) withKey(next http.Handler) http.Handler {
 			if !strings.EqualFold(scheme, "bearer") {
 				secret = r.Header.Get("X-API-Key")
 			}
+			if secret == "" {
+				secret = socketKey(r)
+			}
 			if t = s.tenants.find(strings.TrimSpace(secret)); t == nil {
 				s.fail(w, r, &Error{Status: http.StatusUnauthorized, Type: typeAuth, Code: "invalid_api_key", Message: "a valid API key is needed: Authorization: Bearer KEY"})
 				return
@@ -165,11 +168,12 @@ func checkOrigins(origins []string) error {
 	return nil
 }
 
-// originAllowed tells whether a page may use the server. A request without an
-// origin is not from a page. Nothing is inferred from the address or the Host
-// header: a page can make both point here.
-func (s *Server) originAllowed(origin string) bool {
-	if origin == "" {
+// originAllowed tells whether the page that sent a request may use the server: a
+// page that is listed, or the server's own. A request without an origin is not
+// from a page.
+func (s *Server) originAllowed(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || ownOrigin(r) {
 		return true
 	}
 	return slices.ContainsFunc(s.cfg.Origins, func(o string) bool {
@@ -182,7 +186,7 @@ func (s *Server) originAllowed(origin string) bool {
 func (s *Server) withOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
-		if !s.originAllowed(origin) {
+		if !s.originAllowed(r) {
 			s.fail(w, r, &Error{Status: http.StatusForbidden, Type: typePermission, Code: "origin_not_allowed", Message: "this origin may not use the server"})
 			return
 		}

@@ -318,7 +318,11 @@ func (s *Server) routes() http.Handler {
 	on(keyed, "GET /v1/runs/{id}/events", s.runEvents)
 	on(keyed, "POST /v1/runs/{id}/cancel", s.cancelRun)
 	on(keyed, "GET /v1/ws", s.websocket)
+	on(keyed, "POST /v1/journals/events", s.journalEvents)
+	on(keyed, "GET /v1/engine", s.engineWork)
+	on(keyed, "GET /v1/engine/cache", s.engineCache)
 
+	page(open)
 	open.Handle("/", s.withKey(s.jsonErrors(keyed)))
 	return s.recovered(s.withOrigin(s.traced(open)))
 }

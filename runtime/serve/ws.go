@@ -41,6 +41,10 @@ type socket struct {
 	watches map[string]context.CancelFunc
 }
 
+// socketProtocol names the version of the messages and events. A client need not
+// ask for it.
+const socketProtocol = "coppice.v1"
+
 // wsMessage is what the server sends.
 type wsMessage struct {
 	Type   string         `json:"type"`
@@ -122,7 +126,8 @@ func (s *Server) websocket(w http.ResponseWriter, r *http.Request) error {
 	defer s.sockets.remove(c)
 	up := websocket.Upgrader{
 		HandshakeTimeout: 10 * time.Second,
-		CheckOrigin:      func(r *http.Request) bool { return s.originAllowed(r.Header.Get("Origin")) },
+		CheckOrigin:      s.originAllowed,
+		Subprotocols:     []string{socketProtocol},
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
 			s.fail(w, r, &Error{Status: status, Type: typeInvalid, Code: "bad_handshake", Message: reason.Error()})
 		},

@@ -239,7 +239,7 @@ func TestOrigins(t *testing.T) {
 	host := strings.TrimPrefix(c.url, "http://")
 	for origin, want := range map[string]bool{
 		"": true, "https://app.example": true, "http://localhost:5173": true, "HTTPS://APP.EXAMPLE": true,
-		"http://" + host: false, "https://app.example.evil.test": false, "https://app.example:8443": false, "http://app.example": false,
+		"http://" + host: true, "https://" + host: false, "https://app.example.evil.test": false, "https://app.example:8443": false, "http://app.example": false,
 		"null": false, "http://localhost": false, "http://localhost:8080": false, "https://evil.test": false, "https://app.example/x": false,
 	} {
 		h := http.Header{}
