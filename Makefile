@@ -8,7 +8,7 @@ export ALERT
 
 MODELS ?= .models
 
-.PHONY: build demo test race vet test-models models eval clean
+.PHONY: build demo test race vet test-models models eval deploy-check clean
 
 build: bin/coppice
 
@@ -43,6 +43,12 @@ test-models: models
 # its training never saw, through the whole program.
 eval:
 	go run ./examples/triage/eval $(ARGS)
+
+# deploy-check reads the manifests of deploy/kubernetes with Kubernetes' types,
+# and the systemd unit where systemd is.
+deploy-check:
+	cd deploy/check && go test ./...
+	@if command -v systemd-analyze >/dev/null; then sed 's,/usr/local/bin/coppice,/bin/true,' deploy/systemd/coppice.service >$${TMPDIR:-/tmp}/coppice-check.service && systemd-analyze verify --man=no $${TMPDIR:-/tmp}/coppice-check.service; fi
 
 clean:
 	rm -rf bin

@@ -42,6 +42,7 @@ type benchOptions struct {
 	runs  int
 	speed speedOptions
 	peers peerOptions
+	serve serveBenchOptions
 }
 
 var benchmarks = []benchmark{
@@ -53,6 +54,7 @@ var benchmarks = []benchmark{
 	{"jump", "the same constrained generation with and without jump-forward", benchJump},
 	{"radix", "the prefix tree: match, insert, evict", benchRadix},
 	{"frontend", "what the runtime adds: programs on a backend that answers at once", benchFrontend},
+	{"serve", "what the server costs, and how it bears many streams and bad requests", benchServe},
 }
 
 func (a *app) benchCmd() *cobra.Command {
@@ -98,6 +100,7 @@ func (a *app) benchCmd() *cobra.Command {
 	o.register(c)
 	o.speed.register(c)
 	o.peers.register(c)
+	o.serve.register(c)
 	c.Flags().IntVar(&o.runs, "runs", 3, "runs of each setting, alternating; the median counts")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c

@@ -28,6 +28,7 @@ type serveFlags struct {
 	origins           []string
 	tlsCert, tlsKey   string
 	otlp              string
+	openMetrics       bool
 	maxRequests       int
 	maxBody           int64
 	timeout, drain    time.Duration
@@ -68,6 +69,7 @@ between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
 	f.DurationVar(&o.timeout, "timeout", 0, "time that a generation may take (default 10m)")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "time that work in flight is given at the end")
 	f.StringVar(&o.otlp, "otlp-endpoint", "", "collector that gets OpenTelemetry traces, as http://host:4318; OTEL_EXPORTER_OTLP_ENDPOINT does the same")
+	f.BoolVar(&o.openMetrics, "open-metrics", false, "show /metrics without a key too, for scrapers and routers that bring none")
 	f.BoolVar(&o.noBuiltInPrograms, "no-examples", false, "do not serve the built-in example programs")
 	f.BoolVar(&o.verbose, "verbose", false, "log refused requests too")
 	c.MarkFlagsRequiredTogether("tls-cert", "tls-key")
@@ -94,7 +96,7 @@ func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
 		level = slog.LevelDebug
 	}
 	cfg := serve.Config{
-		Backend: be, Keys: keys, Origins: o.origins, Version: buildInfo().Version,
+		Backend: be, Keys: keys, Origins: o.origins, Version: buildInfo().Version, OpenMetrics: o.openMetrics,
 		Names:  modelNames(m, o.names, be.Info()),
 		Limits: serve.Limits{Generations: o.maxRequests, BodyBytes: o.maxBody, RequestTime: o.timeout},
 		Log:    slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: level})),

@@ -200,6 +200,18 @@ func TestOperators(t *testing.T) {
 	}
 }
 
+// Scrapers without a key see the metrics if they may, and nothing else.
+func TestOpenMetrics(t *testing.T) {
+	c := serveFor(t, puppet.New(), func(c *Config) { c.Keys, c.OpenMetrics = []Key{{Secret: keyA}}, true })
+	for path, want := range map[string]int{"/metrics": 200, "/load": 401, "/v1/models": 401} {
+		resp := c.do("GET", path, nil)
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s, want %d", path, resp.Status, want)
+		}
+	}
+}
+
 // Keys share cached prefixes if they are told to, and only then.
 func TestSharedSalts(t *testing.T) {
 	ts, err := newTenants([]Key{{Secret: keyA, Salt: "team"}, {Secret: keyB, Salt: "team"}, {Secret: "key-of-tenant-c"}, {Secret: "key-of-tenant-d", Salt: "other"}}, time.Now)

@@ -42,6 +42,9 @@ type Config struct {
 	// "https://host:port"; none by default. "*" allows all.
 	Origins []string
 	Limits  Limits
+	// OpenMetrics shows /metrics to those without a key too: scrapers and
+	// routers often bring none. It tells how much all keys together use.
+	OpenMetrics bool
 	// Version is shown at /version.
 	Version string
 	// Traces gets the spans of requests and runs; nil is none. Prompts and
@@ -297,7 +300,11 @@ func (s *Server) routes() http.Handler {
 	on(keyed, "POST /tokenize", s.tokenize)
 	on(keyed, "POST /detokenize", s.detokenize)
 	on(keyed, "GET /load", s.load)
-	keyed.Handle("GET /metrics", s.operators(s.metrics.handler))
+	if s.cfg.OpenMetrics {
+		open.Handle("GET /metrics", s.metrics.handler)
+	} else {
+		keyed.Handle("GET /metrics", s.operators(s.metrics.handler))
+	}
 
 	on(keyed, "POST /generate", s.sglangGenerate)
 	on(keyed, "GET /get_model_info", s.sglangModelInfo)
