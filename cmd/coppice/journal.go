@@ -84,6 +84,9 @@ resumed.`,
 				}
 				s.Result = json.RawMessage(result)
 			}
+			if _, err := readJournal(args[0]); err != nil {
+				return err
+			}
 			return runtime.Settle(args[0], args[1], s)
 		},
 	}

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 func inputIsWrong(err error) bool {
 	for _, e := range []error{
 		backend.ErrInvalid, backend.ErrUnsupported,
-		runtime.ErrJournalMismatch, runtime.ErrNoJournal, runtime.ErrJournalFormat,
+		runtime.ErrJournalMismatch, runtime.ErrNoJournal, runtime.ErrJournalFormat, runtime.ErrNeedsScript,
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -95,9 +95,15 @@ const (
 )
 
 func (r *run) status() string {
-	switch {
-	case !r.over():
+	if !r.over() {
 		return runRunning
+	}
+	return r.outcome()
+}
+
+// outcome is the status of a run that is over, or whose err is set.
+func (r *run) outcome() string {
+	switch {
 	case r.err == nil:
 		return runFinished
 	case errors.Is(r.err, errCancelled), errors.Is(r.err, errOrphaned), errors.Is(r.err, errDraining):
@@ -297,14 +303,15 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 		e.EndRun(r.id)
 	}
 	r.report, r.err, r.ended = report, err, time.Now()
+	// Who sees the end of the run must find it counted.
+	spans.end(r.outcome(), err)
+	s.metrics.runs.WithLabelValues(r.outcome()).Inc()
 	r.mu.Lock()
 	if r.orphan != nil {
 		r.orphan.Stop()
 	}
 	close(r.done)
 	r.mu.Unlock()
-	spans.end(r.status(), err)
-	s.metrics.runs.WithLabelValues(r.status()).Inc()
 }
 
 // run finds a run of the tenant's.
