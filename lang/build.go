@@ -111,36 +111,7 @@ func (p *Program) Role(role string, build func(p *Program)) {
 
 // Gen asks the model for text, in a new assistant turn or in the open one.
 func (p *Program) Gen(name string, opts ...GenOption) Var[string] {
-	pos := caller()
-	g := &GenNode{}
-	for _, o := range opts {
-		o.gen(g)
-	}
-	n := &Node{Kind: KindGen, Name: name, Gen: g}
-	p.checked(n, pos)
-	p.addAt(pos, n)
-	return newVar[string](p, name, Type{Kind: TypeString}, pos)
-}
-
-// Select asks the model which of some options is likeliest to follow. Options
-// may be of any string type, e.g. the constants of an enumeration.
-func Select[T ~string](at Builder, name string, options ...T) Var[T] {
-	return SelectWith(at, name, nil, options...)
-}
-
-// SelectWith is Select with options of the node.
-func SelectWith[T ~string](at Builder, name string, opts []SelectOption, options ...T) Var[T] {
-	p := at.program()
-	pos := caller()
-	s := &SelectNode{}
-	for _, o := range opts {
-		o.sel(s)
-	}
-	for _, o := range options {
-		s.Options = append(s.Options, string(o))
-	}
-	p.addAt(pos, &Node{Kind: KindSelect, Name: name, Select: s})
-	return newVar[T](p, name, Type{Kind: TypeString}, pos)
+	return Gen[string](p, name, opts...)
 }
 
 // SelectFrom is Select over options that are known only in the run.

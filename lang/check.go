@@ -93,6 +93,7 @@ func (c *analysis) define(body []*Node, region *Node) {
 		case n.Fork != nil:
 			inner = n
 			add(n.Fork.As, n, inner)
+			add(n.Fork.Errors, n, region)
 		case n.ForEach != nil:
 			inner = n
 			add(n.ForEach.As, n, inner)

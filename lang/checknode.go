@@ -144,6 +144,7 @@ func (c *analysis) gen(n *Node, g *GenNode) {
 		c.regex(n, "regex", g.Regex)
 	}
 	c.sampling(n, &g.Sampling)
+	c.tokenRules(n, &g.Tokens)
 }
 
 func (c *analysis) tokens(n *Node, max int) {
@@ -199,6 +200,7 @@ func (c *analysis) sampling(n *Node, s *Sampling) {
 	check("repetition_penalty", s.RepetitionPenalty, 0, 100)
 	check("frequency_penalty", s.FrequencyPenalty, -2, 2)
 	check("presence_penalty", s.PresencePenalty, -2, 2)
+	c.logitBias(n, s.LogitBias)
 	if s.TopK < 0 {
 		c.fail(n, fmt.Sprintf("top_k is %d", s.TopK), "use a positive number, or 0 for all tokens")
 	}
@@ -208,10 +210,12 @@ func (c *analysis) selects(n *Node, s *SelectNode) {
 	switch {
 	case len(s.Options) == 0 && s.From == "":
 		c.fail(n, "no options", "give at least one, or a list with from")
+		s.Type = Type{Kind: TypeString}
 		return
 	case len(s.Options) > 0 && s.From != "":
 		c.fail(n, "both options and from", "remove one of them")
 	}
+	c.values(n, s)
 	seen := map[string]bool{}
 	for _, o := range s.Options {
 		if o == "" {
@@ -301,5 +305,8 @@ func (c *analysis) forks(n *Node, f *ForkNode) {
 	}
 	if f.Join.Kind == "all" {
 		f.Join.Kind = "" // the default has one form
+	}
+	if f.Errors != "" && f.Join.Kind == "" {
+		c.fail(n, "errors, but one failed branch fails the fork", "write join: collect, first or {quorum: 2}")
 	}
 }

@@ -80,17 +80,20 @@ func (d *decoder) node(n *Node, f *fields) {
 		n.Role = &RoleNode{Role: f.str("role"), Body: d.body(f, "steps")}
 	case KindGen:
 		n.Gen = &GenNode{
+			IgnoreEOS: f.bool("ignore_eos"), Tokens: d.tokenRules(f),
 			MaxTokens: f.int("max_tokens"), MinTokens: f.int("min_tokens"), Stop: f.strs("stop"),
 			Regex: f.str("regex"), EBNF: f.str("ebnf"), Sampling: d.sampling(f),
 			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"),
 		}
+		d.samples(n, f)
 	case KindSelect:
-		n.Select = &SelectNode{Options: f.strs("options"), From: f.expr("from"), Terms: d.terms(f)}
+		n.Select = &SelectNode{Options: f.strs("options"), From: f.expr("from"), Values: d.values(f), Terms: d.terms(f)}
 	case KindJSON:
 		n.JSON = &JSONNode{
 			Schema: d.schema(f), GoType: f.str("go_type"), MaxTokens: f.int("max_tokens"), Sampling: d.sampling(f),
 			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"),
 		}
+		d.samples(n, f)
 	case KindFork:
 		n.Fork = d.fork(f)
 	case KindCall:
@@ -144,7 +147,7 @@ func (d *decoder) schema(f *fields) []byte {
 }
 
 func (d *decoder) fork(f *fields) *ForkNode {
-	fk := &ForkNode{Items: f.strs("each"), Over: f.expr("over"), As: f.str("as"), Yield: f.expr("yield")}
+	fk := &ForkNode{Items: f.strs("each"), Over: f.expr("over"), As: f.str("as"), Yield: f.expr("yield"), Errors: f.str("errors")}
 	if t := f.get("steps"); t != nil {
 		fk.Body = d.steps(t)
 	}
@@ -163,26 +166,31 @@ func (d *decoder) fork(f *fields) *ForkNode {
 	if len(fk.Arms) == 0 && fk.As == "" {
 		fk.As = "item"
 	}
+	fk.Join = d.join(f)
+	return fk
+}
+
+func (d *decoder) join(f *fields) (p Policy) {
 	switch j := f.get("join"); {
 	case j == nil:
 	case j.kind == treeMap:
 		jf := d.fields(j, "join")
-		fk.Join = Policy{Kind: "quorum", N: jf.int("quorum")}
+		p = Policy{Kind: "quorum", N: jf.int("quorum")}
 		jf.done()
 	default:
-		fk.Join = Policy{Kind: d.str(j, f.what+": join")}
-		if fk.Join.Kind == "quorum" {
+		p = Policy{Kind: d.str(j, f.what+": join")}
+		if p.Kind == "quorum" {
 			d.errorf(j.line, "write join: {quorum: 2}", "a quorum of how many?")
 		}
 	}
-	return fk
+	return p
 }
 
 func (d *decoder) sampling(f *fields) Sampling {
 	return Sampling{
 		Temperature: f.float("temperature"), TopK: f.int("top_k"), TopP: f.float("top_p"), MinP: f.float("min_p"),
 		RepetitionPenalty: f.float("repetition_penalty"), FrequencyPenalty: f.float("frequency_penalty"),
-		PresencePenalty: f.float("presence_penalty"), Seed: f.seed(),
+		PresencePenalty: f.float("presence_penalty"), Seed: f.seed(), LogitBias: d.logitBias(f),
 	}
 }
 

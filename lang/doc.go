@@ -88,10 +88,11 @@
 //	role      role, steps: one turn that several steps write
 //	gen       name, max_tokens, min_tokens, stop, regex or ebnf, and sampling:
 //	          temperature, top_k, top_p, min_p, repetition_penalty,
-//	          frequency_penalty, presence_penalty, seed
-//	select    name, options or from (an expression)
+//	          frequency_penalty, presence_penalty, logit_bias, seed, ignore_eos,
+//	          tokens; n for a list of several answers
+//	select    name, options or from (an expression), values
 //	json      name, schema or type, max_tokens, and sampling
-//	fork      name, each (texts) or over (an expression), as, steps, yield, join;
+//	fork      name, each (texts) or over (an expression), as, steps, yield, join, errors;
 //	          or arms, each with name, steps, yield
 //	call      name, func, args (expressions), result (a type), unsafe
 //	when      if, then, else

@@ -164,6 +164,10 @@ func (e encoder) node(n *Node) (string, *tree) {
 		e.str(m, "regex", g.Regex)
 		e.str(m, "ebnf", g.EBNF)
 		e.sampling(m, &g.Sampling)
+		if g.IgnoreEOS {
+			m.put("ignore_eos", boolTree(true))
+		}
+		e.tokenRules(m, &g.Tokens)
 		e.checks(m, g.Checks, g.Tries)
 		e.terms(m, &g.Terms)
 	case n.Select != nil:
@@ -171,6 +175,14 @@ func (e encoder) node(n *Node) (string, *tree) {
 			m.put("options", strings2tree(n.Select.Options))
 		}
 		e.expr(m, "from", n.Select.From)
+		if len(n.Select.Values) > 0 {
+			vals := listTree()
+			vals.flow = true
+			for _, v := range n.Select.Values {
+				vals.vals = append(vals.vals, e.raw(v))
+			}
+			m.put("values", vals)
+		}
 		e.terms(m, &n.Select.Terms)
 	case n.JSON != nil:
 		m.put("schema", e.raw(n.JSON.Schema))
@@ -254,6 +266,7 @@ func (e encoder) fork(m *tree, f *ForkNode) {
 	default:
 		m.put("join", strTree(f.Join.Kind))
 	}
+	e.str(m, "errors", f.Errors)
 }
 
 func (e encoder) sampling(m *tree, s *Sampling) {
@@ -267,4 +280,5 @@ func (e encoder) sampling(m *tree, s *Sampling) {
 	if s.Seed != nil {
 		m.put("seed", &tree{kind: treeNumber, text: strconv.FormatUint(*s.Seed, 10)})
 	}
+	e.logitBias(m, s.LogitBias)
 }

@@ -154,7 +154,7 @@ func (c *analysis) node(n *Node, f *flow) effects {
 				c.fail(n, fmt.Sprintf("from is %s, not a list of strings", t), "give it a list such as split(text, \",\")")
 			}
 		}
-		c.set(n, n.Name, Type{Kind: TypeString}, f, e)
+		c.set(n, n.Name, n.Select.Type, f, e)
 		c.conditions(n, f, e)
 	case KindJSON:
 		c.generates(n, f)

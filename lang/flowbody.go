@@ -95,6 +95,9 @@ func (c *analysis) fork(n *Node, f *flow, e effects) {
 	if n.Name != "" {
 		c.set(n, n.Name, ListOf(elem), f, e)
 	}
+	if fk.Errors != "" {
+		c.set(n, fk.Errors, ListOf(Type{Kind: TypeString}), f, e)
+	}
 }
 
 // branch checks one body of a fork or foreach and returns the type of what it

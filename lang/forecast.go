@@ -436,4 +436,7 @@ func (f *forecaster) fork(n *Node, l *line) {
 		out.elems = out.elems[:out.count]
 	}
 	l.vars[n.Name] = out
+	if fk.Errors != "" { // texts that are empty if all goes well
+		l.vars[fk.Errors] = worth{count: count, volatile: true, open: f.hi}
+	}
 }

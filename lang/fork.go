@@ -53,6 +53,10 @@ func Fork[E, R any](at Builder, name string, items Items[E], build func(b *Branc
 		f.Yield = p.yield(n, b, pos, build(b, newVar[E](b, f.As, elem, pos)).h)
 	})
 	p.addAt(pos, n)
+	if f.errsTo != nil {
+		f.Errors = name + "_errors"
+		*f.errsTo = listVar[string](p, f.Errors, pos)
+	}
 	return listVar[R](p, name, pos)
 }
 
@@ -91,5 +95,9 @@ func ArmsWith[R any](at Builder, name string, opts []ForkOption, ways ...Way[R])
 		f.Arms = append(f.Arms, arm)
 	}
 	p.addAt(pos, n)
+	if f.errsTo != nil {
+		f.Errors = name + "_errors"
+		*f.errsTo = listVar[string](p, f.Errors, pos)
+	}
 	return listVar[R](p, name, pos)
 }

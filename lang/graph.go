@@ -113,9 +113,19 @@ type Sampling struct {
 	RepetitionPenalty float64
 	FrequencyPenalty  float64
 	PresencePenalty   float64
+	// LogitBias is added to the scores of tokens, by their ids in the model's
+	// vocabulary.
+	LogitBias map[int32]float64
 	// Seed of the node; nil: derived from the run's seed and the node's
 	// instance id, so that branches draw different numbers.
 	Seed *uint64
+}
+
+// TokenRules limit a generated text by the ids of the model's vocabulary.
+type TokenRules struct {
+	Stop    []int32   // end the text when drawn
+	Allowed []int32   // the only ones that are drawn; nil: all
+	Banned  [][]int32 // sequences that are never written
 }
 
 // GenNode asks the model for text: in a new assistant turn, or in the open one of
@@ -127,6 +137,8 @@ type GenNode struct {
 	Regex     string // at most one of Regex, EBNF
 	EBNF      string
 	Sampling  Sampling
+	IgnoreEOS bool // the model's end of the text does not end it
+	Tokens    TokenRules
 	Terms     Terms
 	Checks    []Validator
 	Tries     int // generations in all until one passes; 0: DefaultTries if there are checks
@@ -138,7 +150,11 @@ type GenNode struct {
 type SelectNode struct {
 	Options []string
 	From    Expr // a list of strings
-	Terms   Terms
+	// Values are what the variable is set to, one for each of Options; nil: the
+	// options themselves.
+	Values []json.RawMessage
+	Type   Type // of the variable. Compile fills it
+	Terms  Terms
 }
 
 // JSONNode asks the model for a value of a schema.
@@ -175,8 +191,13 @@ type ForkNode struct {
 	Yield Expr     // what a branch gives to the list (Items, Over); may be empty
 	Arms  []Arm
 	Join  Policy
+	// Errors is a variable that is set to a list with the error of each branch, ""
+	// for those that did not fail; empty: none. Not with the policy "all".
+	Errors string
 	// Elem is the type of the list's elements. Compile fills it.
 	Elem Type
+
+	errsTo *Var[[]string] // from the builder
 }
 
 // Arm is a branch of a fork that has its own body.

@@ -3,6 +3,7 @@ package lang
 import (
 	"context"
 	"encoding/json"
+	"maps"
 )
 
 // Context is context.Context, in the signatures of functions that programs call.
@@ -78,6 +79,25 @@ func Stop(s ...string) GenOption {
 	return genOption(func(g *GenNode) { g.Stop = append(g.Stop, s...) })
 }
 
+// IgnoreEOS goes on where the model would end the text, up to MaxTokens.
+func IgnoreEOS() GenOption { return genOption(func(g *GenNode) { g.IgnoreEOS = true }) }
+
+// StopTokens ends a generation at any of the tokens, given by their ids in the
+// model's vocabulary.
+func StopTokens(ids ...int32) GenOption {
+	return genOption(func(g *GenNode) { g.Tokens.Stop = append(g.Tokens.Stop, ids...) })
+}
+
+// AllowedTokens lets only these tokens be drawn.
+func AllowedTokens(ids ...int32) GenOption {
+	return genOption(func(g *GenNode) { g.Tokens.Allowed = append(g.Tokens.Allowed, ids...) })
+}
+
+// BannedTokens never writes the tokens one after the other.
+func BannedTokens(ids ...int32) GenOption {
+	return genOption(func(g *GenNode) { g.Tokens.Banned = append(g.Tokens.Banned, ids) })
+}
+
 // Regex makes the whole generation match a regular expression.
 func Regex(pattern string) GenOption { return genOption(func(g *GenNode) { g.Regex = pattern }) }
 
@@ -128,6 +148,12 @@ func PresencePenalty(x float64) ModelOption {
 	return sampling(func(s *Sampling) { s.PresencePenalty = x })
 }
 
+// LogitBias adds to the scores of tokens, by their ids in the model's vocabulary:
+// -100 keeps one out, 100 leaves nothing else.
+func LogitBias(bias map[int32]float64) ModelOption {
+	return sampling(func(s *Sampling) { s.LogitBias = maps.Clone(bias) })
+}
+
 type forkOption func(*ForkNode)
 
 func (o forkOption) fork(f *ForkNode) { o(f) }
@@ -138,6 +164,18 @@ func ItemName(name string) ForkOption { return forkOption(func(f *ForkNode) { f.
 // Collect lets branches fail: their places in the list are null.
 func Collect() ForkOption {
 	return forkOption(func(f *ForkNode) { f.Join = Policy{Kind: "collect"} })
+}
+
+// CollectErrors is Collect, and *errs becomes the list of the branches' errors, ""
+// for those that did not fail. Its variable is the fork's name with _errors.
+func CollectErrors(errs *Var[[]string]) ForkOption {
+	return forkOption(func(f *ForkNode) { f.Join, f.errsTo = Policy{Kind: "collect"}, errs })
+}
+
+// ErrorsTo makes *errs the list of the branches' errors, "" for those that did not
+// fail, where not all need to succeed: with Collect, First and Quorum.
+func ErrorsTo(errs *Var[[]string]) ForkOption {
+	return forkOption(func(f *ForkNode) { f.errsTo = errs })
 }
 
 // First takes the first branch that succeeds and cancels the others.

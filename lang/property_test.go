@@ -139,6 +139,9 @@ func (m *maker) sampling() lang.Sampling {
 		s.TopP = m.Float64()
 		s.TopK = m.IntN(5)
 		s.FrequencyPenalty = m.Float64() - 0.5
+		if m.IntN(2) == 0 {
+			s.LogitBias = map[int32]float64{int32(m.IntN(9)): m.Float64() * 50, 100: -3}
+		}
 	}
 	if m.IntN(3) == 0 {
 		seed := m.Uint64()
@@ -223,6 +226,9 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 	case 1:
 		g := &lang.GenNode{MaxTokens: m.IntN(3) * 50, Sampling: m.sampling(), Terms: m.terms(vars, false)}
 		g.Checks, g.Tries = m.checks(name)
+		if g.IgnoreEOS = m.IntN(4) == 0; g.IgnoreEOS {
+			g.Tokens = lang.TokenRules{Stop: []int32{1, 2}, Allowed: []int32{int32(m.IntN(9))}, Banned: [][]int32{{3}, {4, 5}}}
+		}
 		for range m.IntN(3) {
 			g.Stop = append(g.Stop, m.some())
 		}
@@ -241,7 +247,14 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 				s.Options = append(s.Options, o)
 			}
 		}
-		return one(&lang.Node{Kind: lang.KindSelect, Select: s}, str)
+		if m.IntN(3) > 0 {
+			return one(&lang.Node{Kind: lang.KindSelect, Select: s}, str)
+		}
+		t := m.typ(1)
+		for range s.Options {
+			s.Values = append(s.Values, lang.FormatJSON(m.value(t), t))
+		}
+		return one(&lang.Node{Kind: lang.KindSelect, Select: s}, lang.Type{Kind: lang.TypeAny})
 	case 3:
 		t := m.typ(0)
 		j := &lang.JSONNode{Schema: lang.SchemaOfType(t), MaxTokens: m.IntN(2) * 9, Sampling: m.sampling(), Terms: m.terms(vars, false)}
@@ -279,6 +292,9 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 		}
 		f.Join = []lang.Policy{{}, {Kind: "collect"}, {Kind: "first"}, {Kind: "quorum", N: 1}}[m.IntN(4)]
 		_ = elem
+		if f.Join.Kind != "" && m.IntN(2) == 0 {
+			f.Errors = name + "_e"
+		}
 		return one(&lang.Node{Kind: lang.KindFork, Fork: f}, lang.ListOf(lang.Type{Kind: lang.TypeAny}))
 	case 8:
 		f := &lang.ForkNode{}
@@ -399,6 +415,7 @@ func bare(g *lang.Graph) any {
 		Terms         lang.Terms
 		Elem          lang.Type
 		Policy        lang.Policy
+		Errors        string
 	}
 	var out []any
 	for _, in := range g.Inputs {
@@ -411,7 +428,7 @@ func bare(g *lang.Graph) any {
 			f.Role, f.Text = n.Text.Role, string(n.Text.Content)
 		}
 		if n.Fork != nil {
-			f.Elem, f.Policy = n.Fork.Elem, n.Fork.Join
+			f.Elem, f.Policy, f.Errors = n.Fork.Elem, n.Fork.Join, n.Fork.Errors
 		}
 		if n.Terms() != nil {
 			f.Terms = *n.Terms()

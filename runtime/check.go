@@ -125,6 +125,7 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 		case lang.KindGen:
 			c.need(n, n.Gen.Regex == "" || c.have.Regex, "regex", "its output is limited by a regular expression")
 			c.need(n, n.Gen.EBNF == "" || c.have.EBNF, "ebnf", "its output is limited by a grammar")
+			c.need(n, len(n.Gen.Tokens.Stop) == 0 && n.Gen.Tokens.Allowed == nil && len(n.Gen.Tokens.Banned) == 0 || c.have.TokenRules, "token_rules", "it has rules about single tokens")
 			c.need(n, n.Gen.Sampling.Seed == nil || c.have.Seed, "seed", "it has a seed")
 		case lang.KindJSON:
 			c.need(n, c.have.JSONSchema, "json_schema", "its output is limited by a JSON schema")

@@ -71,6 +71,7 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 	b.forks = append(b.forks, f)
 	if count == 0 {
 		b.set(n.Name, []any{})
+		b.set(fn.Errors, []any{})
 		return nil
 	}
 	f.branches = make([]*branch, count)
@@ -187,7 +188,28 @@ func (m *Machine) join(f *fork) {
 		return
 	}
 	p.set(f.node.Name, values)
+	if name := f.node.Fork.Errors; name != "" {
+		errs, err := m.errorsOf(f)
+		if err != nil {
+			m.fail(p, &NodeError{Task: f.id, Node: f.node.ID, Pos: f.node.Pos, Err: err})
+			return
+		}
+		p.set(name, errs)
+	}
 	m.runnable = append(m.runnable, p)
+}
+
+// errorsOf returns the error of each branch as text, "" for those that did not
+// fail.
+func (m *Machine) errorsOf(f *fork) ([]any, error) {
+	errs := make([]any, len(f.branches))
+	for i, b := range f.branches {
+		errs[i] = ""
+		if b.status == Failed {
+			errs[i] = b.err.Error()
+		}
+	}
+	return errs, m.spend(weight(errs, m.opt.Limits.Text))
 }
 
 // failFork ends a fork, and with it the parent, with the errors of its failed

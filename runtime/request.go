@@ -49,6 +49,8 @@ func (m *Machine) startAsk(b *branch, n *lang.Node, tr *trial) error {
 	t.Generate.Salt, t.Generate.Priority = salt, n.Terms().Priority
 	if g := n.Gen; g != nil {
 		t.Generate.MaxTokens, t.Generate.MinTokens, t.Generate.Stop = g.MaxTokens, g.MinTokens, g.Stop
+		t.Generate.IgnoreEOS = g.IgnoreEOS
+		t.Generate.Tokens = backend.TokenRules(g.Tokens)
 	} else {
 		t.Generate.MaxTokens = n.JSON.MaxTokens
 	}
@@ -93,6 +95,7 @@ func (m *Machine) request(b *branch, id string, s lang.Sampling) *backend.Reques
 			RepetitionPenalty: s.RepetitionPenalty,
 			FrequencyPenalty:  s.FrequencyPenalty,
 			PresencePenalty:   s.PresencePenalty,
+			LogitBias:         s.LogitBias,
 		},
 	}
 	if s.Seed != nil {
@@ -206,7 +209,14 @@ func (m *Machine) take(b *branch, t *task, r *Result) error {
 		return m.takeGenerated(b, t, r.Generate)
 	case t.Score != nil:
 		best := Best(r.Score)
-		b.set(t.node.Name, t.Score.Options[best])
+		v := any(t.Score.Options[best])
+		if vals := t.node.Select.Values; vals != nil {
+			var err error
+			if v, err = m.decode(vals[best], t.node.Select.Type); err != nil {
+				return err
+			}
+		}
+		b.set(t.node.Name, v)
 		part := r.Score.Options[best].Part
 		if part.Text != t.Score.Options[best] {
 			part = backend.Part{Text: t.Score.Options[best]}
