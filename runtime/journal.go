@@ -110,7 +110,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // that a line which is missing, there twice or out of its place is found like
 // one that is damaged. sum is that of the records so far, 0 for none; the new
 // one is returned.
-func appendRecord(buf []byte, rec *record, sum uint32) ([]byte, uint32, error) {
+func appendRecord(buf []byte, rec any, sum uint32) ([]byte, uint32, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // a value's own text must come back as it was
@@ -211,6 +211,12 @@ func (j *journal) append(records ...record) error {
 			return j.fail(fmt.Errorf("a record cannot be encoded: %w", err))
 		}
 	}
+	return j.write(sum)
+}
+
+// write writes j.buf, whose last record has the checksum sum, to the end of the
+// file and returns when it is durable.
+func (j *journal) write(sum uint32) error {
 	n, err := j.f.WriteAt(j.buf, j.size)
 	if err == nil && n < len(j.buf) {
 		err = io.ErrShortWrite

@@ -154,23 +154,29 @@ func claimed(line []byte) (uint32, error) {
 // parseRecord reads one line that follows records with the checksum before, and
 // returns its own.
 func parseRecord(line []byte, before uint32) (*record, uint32, error) {
-	n := len(line)
-	if n < 11 || line[n-1] != '\n' || line[8] != ' ' {
-		return nil, 0, errors.New("incomplete record")
-	}
-	sum, err := claimed(line)
-	if err != nil {
-		return nil, 0, errors.New("record without a checksum")
-	}
-	text := line[9 : n-1]
-	if sum != crc32.Update(before, castagnoli, text) {
-		return nil, 0, errors.New("the checksum does not match: the record is damaged, or one before it is missing, there twice or out of its place")
-	}
 	rec := new(record)
-	if err := json.Unmarshal(text, rec); err != nil {
+	sum, err := parseLine(line, before, rec)
+	if err != nil {
 		return nil, 0, err
 	}
 	return rec, sum, nil
+}
+
+// parseLine is parseRecord for records of any kind.
+func parseLine(line []byte, before uint32, rec any) (uint32, error) {
+	n := len(line)
+	if n < 11 || line[n-1] != '\n' || line[8] != ' ' {
+		return 0, errors.New("incomplete record")
+	}
+	sum, err := claimed(line)
+	if err != nil {
+		return 0, errors.New("record without a checksum")
+	}
+	text := line[9 : n-1]
+	if sum != crc32.Update(before, castagnoli, text) {
+		return 0, errors.New("the checksum does not match: the record is damaged, or one before it is missing, there twice or out of its place")
+	}
+	return sum, json.Unmarshal(text, rec)
 }
 
 // take adds a record to what was read before.

@@ -66,7 +66,9 @@ func TestAFailedBranchIsInTheListOfErrors(t *testing.T) {
 		list string
 	}{
 		"collect": {func(e *lang.Var[[]string]) []lang.ForkOption { return []lang.ForkOption{lang.CollectErrors(e)} }, `["a",null,"c"]`},
-		"quorum":  {func(e *lang.Var[[]string]) []lang.ForkOption { return []lang.ForkOption{lang.Quorum(2), lang.ErrorsTo(e)} }, `["a","c"]`},
+		"quorum": {func(e *lang.Var[[]string]) []lang.ForkOption {
+			return []lang.ForkOption{lang.Quorum(2), lang.ErrorsTo(e)}
+		}, `["a","c"]`},
 	} {
 		def := lang.Define("f", func(p *lang.Program) lang.Var[map[string]any] {
 			p.User("hi")
