@@ -45,6 +45,8 @@ const (
 	LintOptionalKeys   = "optional-keys"          // a schema with many keys that may be left out
 	LintNoContext      = "empty-context"          // a model is asked with no prompt at all
 	LintTwoAnswers     = "two-answers"            // assistant turns without a turn between them
+	LintSameBranches   = "same-branches"          // branches that cannot differ
+	LintUselessTries   = "useless-tries"          // asking again gives the same answer
 	LintSecret         = "secret"                 // a key or password in a prompt that leaves the machine
 )
 
@@ -64,6 +66,8 @@ func lint(g *Graph, o ExplainOptions, x *Explanation, high *forecaster) []Lint {
 	l.unreachable(g.Body)
 	l.unused()
 	l.each(high)
+	l.sameBranches()
+	l.secrets()
 	l.context(high)
 	sort.SliceStable(l.lints, func(i, j int) bool { return l.lints[i].SavesTokens > l.lints[j].SavesTokens })
 	return l.lints
@@ -354,10 +358,6 @@ func (l *linter) each(high *forecaster) {
 					l.add(LintOptionalKeys, n, 0, "%d keys may be left out%s: at each of them the model chooses, little is forced and the grammar grows; require what is always there", many, at)
 				}
 			}
-		case n.Text != nil && l.o.Remote:
-			if what := secretIn(string(n.Text.Content)); what != "" {
-				l.add(LintSecret, n, 0, "this text seems to hold %s and leaves the machine: take it from a function instead", what)
-			}
 		}
 		return true
 	})
@@ -368,6 +368,7 @@ func (l *linter) each(high *forecaster) {
 type speech struct {
 	any  bool // there is a context at all
 	last string
+	turn bool // inside of a role block
 }
 
 // turns finds requests without a context, forks without a prefix, and answers
@@ -386,15 +387,19 @@ func (l *linter) turns(body []*Node, s *speech) {
 			if s.last == "assistant" && n.Role.Role == "assistant" {
 				l.add(LintTwoAnswers, n, 0, "an assistant turn after an assistant turn: many chat templates were not made for that; put a user turn between them or make them one")
 			}
-			s.any, s.last = true, "open"
+			outer := s.turn
+			s.any, s.last, s.turn = true, "open", true
 			l.turns(n.Role.Body, s)
-			s.last = n.Role.Role
+			s.last, s.turn = n.Role.Role, outer
 		case KindGen, KindJSON, KindSelect:
 			if !s.any {
 				l.add(LintNoContext, n, 0, "the model is asked with nothing before it: add a user turn")
 			}
 			if s.last == "assistant" {
 				l.add(LintTwoAnswers, n, 0, "an assistant turn after an assistant turn: many chat templates were not made for that; put a user turn between them, or an assistant block around them")
+			}
+			if _, tries := n.Checks(); tries > 1 && s.last == "text" && !s.turn && samplingOf(n).Temperature == 0 {
+				l.add(LintUselessTries, n, 0, "in raw text the model cannot be told what is wrong, and without a temperature it gives the same answer each time: write turns, or give it a temperature")
 			}
 			if s.last != "open" && s.last != "text" {
 				s.last = "assistant"

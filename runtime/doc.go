@@ -34,6 +34,12 @@
 // journal of this package stores that list in a file, a workflow engine stores
 // it in its history.
 //
+// # Batches
+//
+// [Batch] runs a program once for each item of a file or channel: so many at once,
+// results in order, failures collected, and with a journal it goes on where it was
+// interrupted.
+//
 // # Failures
 //
 // Errors of a run are a tree: a [NodeError] names the task, the node and its

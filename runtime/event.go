@@ -16,11 +16,14 @@ type EventKind string
 
 // The kinds of events and the fields they use besides Seq, Time and Kind.
 const (
-	RunStarted     EventKind = "run_started"   // Run, Program, Restored
-	NodeStarted    EventKind = "node_started"  // Task, Node, Branch, Does
-	PromptProgress EventKind = "prompt"        // Task, Node, Branch, Done, Total
-	TextDelta      EventKind = "delta"         // Task, Node, Branch, Text, Offset, Tokens, Forced
-	NodeFinished   EventKind = "node_finished" // Task, Node, Branch, Does; Text, Finish, Scores, Value or Error; Cost, Attempts, By; Restored is 1 if it came from a journal
+	RunStarted     EventKind = "run_started"  // Run, Program, Restored
+	NodeStarted    EventKind = "node_started" // Task, Node, Branch, Does
+	PromptProgress EventKind = "prompt"       // Task, Node, Branch, Done, Total
+	TextDelta      EventKind = "delta"        // Task, Node, Branch, Text, Offset, Tokens, Forced
+	// PartialValue: the value of a json node as far as it is written; only with
+	// WithPartials.
+	PartialValue EventKind = "partial"       // Task, Node, Branch, Value
+	NodeFinished EventKind = "node_finished" // Task, Node, Branch, Does; Text, Finish, Scores, Value or Error; Cost, Attempts, By; Restored is 1 if it came from a journal
 	// NodeRetried: an attempt failed and another is made, at the same backend after
 	// Wait or at a fallback. Deltas of the attempt are void; the next begins at 0.
 	NodeRetried EventKind = "node_retried" // Task, Node, Branch, Does, Error, Attempt, Wait
@@ -103,11 +106,13 @@ func (f SinkFunc) Emit(e Event) { f(e) }
 
 // emitter numbers events and hands them to a sink. A nil emitter drops them.
 type emitter struct {
-	mu    sync.Mutex
-	seq   uint64
-	sink  Sink
-	clock func() time.Time
-	over  bool // nothing follows the end of the run, not even from tasks left behind
+	mu       sync.Mutex
+	seq      uint64
+	sink     Sink
+	clock    func() time.Time
+	partials bool
+	watch    []partialWatch
+	over     bool // nothing follows the end of the run, not even from tasks left behind
 }
 
 func (em *emitter) emit(e Event) {
@@ -125,7 +130,9 @@ func (em *emitter) emit(e Event) {
 	if em.clock != nil {
 		e.Time = em.clock()
 	}
-	em.sink.Emit(e)
+	if em.sink != nil {
+		em.sink.Emit(e)
+	}
 }
 
 // deltas returns the function that streams a task's text, nil if nobody
@@ -136,6 +143,7 @@ func (em *emitter) deltas(ctx context.Context, t *Task) func(backend.Delta) {
 		return nil
 	}
 	offset := 0
+	grows := em.growing(t)
 	return func(d backend.Delta) {
 		if ctx.Err() != nil {
 			return
@@ -152,6 +160,7 @@ func (em *emitter) deltas(ctx context.Context, t *Task) func(backend.Delta) {
 			Text: d.Text, Offset: offset, Tokens: d.Tokens, Forced: d.Origin == backend.Forced,
 		})
 		offset += len(d.Text)
+		grows.add(d.Text)
 	}
 }
 

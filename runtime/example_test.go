@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/puppet"
@@ -212,4 +213,37 @@ func ExampleReport() {
 	// Output:
 	// {"alert":"x","looks":["memory is fine","network is fine"],"severity":"high"}
 	// [{"role":"user","text":"Look only at memory."},{"role":"assistant","text":"memory is fine"}]
+}
+
+// A check says what is wrong with an answer, and the model tries again.
+func ExampleCheckError() {
+	title := lang.Define("title", func(p *lang.Program) lang.Var[string] {
+		p.User("A title?")
+		return p.Gen("title", lang.Check("len(title) < 12", "use fewer than 12 letters"), lang.Tries(2))
+	})
+	m := puppet.New()
+	m.OnID("title").Reply("A very long title")
+	m.OnID("title~2").Reply("Short")
+	out, err := runtime.Run(context.Background(), m, title, nil)
+	fmt.Println(out.Value, err)
+	// Output: Short <nil>
+}
+
+func ExampleBatch() {
+	g, _ := rate.Compile()
+	alerts := strings.NewReader(`{"alert": "disk full", "id": "a"}
+{"alrt": "typo", "id": "b"}
+{"alert": "slow", "id": "c"}`)
+	report, err := runtime.Batch(context.Background(), model(), g, nil, runtime.ReadJSONL(alerts), runtime.BatchOptions{
+		Each: func(r runtime.BatchResult) error {
+			fmt.Println(r.Kept["id"], string(r.Value), r.Err != nil)
+			return nil
+		},
+	})
+	fmt.Println(report.Items, report.Failed, err)
+	// Output:
+	// a "high" false
+	// b  true
+	// c "high" false
+	// 3 1 <nil>
 }

@@ -29,7 +29,9 @@ type Log struct {
 }
 
 // passing reports whether an event is of no interest once later ones are there.
-func (k EventKind) passing() bool { return k == TextDelta || k == PromptProgress }
+func (k EventKind) passing() bool {
+	return k == TextDelta || k == PromptProgress || k == PartialValue
+}
 
 // NewLog returns a log that keeps at least the newest limit deltas; 0 means all
 // of them.

@@ -106,6 +106,8 @@ type config struct {
 	retry       lang.Retry
 	fallback    []named
 	budget      *lang.Budget
+	partials    bool
+	watch       []partialWatch
 	prices      *Prices
 	sleep       func(context.Context, time.Duration) error
 }

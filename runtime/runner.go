@@ -113,10 +113,10 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 
 // listen starts the stream of events if somebody listens.
 func (r *runner) listen() {
-	if r.cfg.sink == nil {
+	if r.cfg.sink == nil && r.cfg.watch == nil {
 		return
 	}
-	r.em = &emitter{sink: r.cfg.sink, clock: r.cfg.clock}
+	r.em = &emitter{sink: r.cfg.sink, clock: r.cfg.clock, partials: r.cfg.partials && r.cfg.sink != nil, watch: r.cfg.watch}
 	r.em.emit(Event{Kind: RunStarted, Run: r.cfg.run, Program: r.graph.Name, Restored: r.restored})
 }
 

@@ -157,19 +157,25 @@ func (a *app) items(name, format string, g *lang.Graph) (items iter.Seq2[lang.Ar
 
 // batch carries out a batch, writes its results and shows its progress.
 func (a *app) batch(ctx context.Context, out string, o *runtime.BatchOptions, do func() (*runtime.BatchReport, error)) (*runtime.BatchReport, error) {
-	w := a.out
 	var f *os.File
-	if out != "" {
-		var err error
-		if f, err = os.Create(out); err != nil {
-			return nil, usageError{err}
+	buf := bufio.NewWriter(a.out)
+	// A file is written over when there is something to write: not if the batch
+	// turns out to be another than the one whose results are there.
+	create := func() (err error) {
+		if out == "" || f != nil {
+			return nil
 		}
-		w = f
+		if f, err = os.Create(out); err == nil {
+			buf = bufio.NewWriter(f)
+		}
+		return err
 	}
-	buf := bufio.NewWriter(w)
 	o.Each = func(r runtime.BatchResult) error {
 		line, err := json.Marshal(r)
 		if err != nil {
+			return err
+		}
+		if err := create(); err != nil {
 			return err
 		}
 		if _, err := buf.Write(append(line, '\n')); err != nil {
@@ -181,7 +187,13 @@ func (a *app) batch(ctx context.Context, out string, o *runtime.BatchOptions, do
 	o.Progress = bar.show
 	report, err := do()
 	bar.end()
-	ferr := buf.Flush()
+	var ferr error
+	if err == nil { // of no items the results are an empty file
+		ferr = create()
+	}
+	if werr := buf.Flush(); ferr == nil {
+		ferr = werr
+	}
 	if f != nil {
 		if cerr := f.Close(); ferr == nil {
 			ferr = cerr
