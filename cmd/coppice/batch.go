@@ -82,10 +82,8 @@ goes on where it stopped, and items that failed are run again.`,
 			report, err := a.batch(cmd.Context(), out, &o, func() (*runtime.BatchReport, error) {
 				return runtime.Batch(cmd.Context(), be, g, funcs, items, o)
 			})
-			if report != nil && asJSON {
-				if jerr := a.printJSON(report); err == nil {
-					err = jerr
-				}
+			if err == nil && asJSON {
+				err = a.printJSON(report)
 			}
 			if report != nil && !asJSON {
 				fmt.Fprintf(a.errOut, "%s items, %s failed, %s from the journal, %s tokens computed, %.1f s\n", thousands(report.Items), thousands(report.Failed),
