@@ -15,14 +15,15 @@ import (
 // \n \r \t \\ \" \' \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH.
 
 type ebnfParser struct {
-	c     *compiler
-	src   string
-	pos   int
-	depth int
-	rules map[string]int32
-	names []string
-	at    []int // offset of a rule's first use or definition
-	body  []*expr
+	c      *compiler
+	source string // "ebnf" or "lark"
+	src    string
+	pos    int
+	depth  int
+	rules  map[string]int32
+	names  []string
+	at     []int // offset of a rule's first use or definition
+	body   []*expr
 }
 
 // expr is an expression of a rule.
@@ -31,8 +32,9 @@ type expr struct {
 	lex  nodeID
 	list []*expr // of a sequence or choice; [0] of a repetition
 	rule int32
-	val  *valueNode // of a reference, once rules are values
+	val  *valueNode // of a reference, once rules are values; of a value
 	m, n int32
+	at   int // offset in the source, of exAnd and exNot
 }
 
 // link sets the values of references to rules.
@@ -53,14 +55,17 @@ const (
 	exAlt
 	exRef
 	exRep
+	exVal // a JSON value
+	exAnd // of lexemes: the texts of all
+	exNot // of a lexeme: the texts that it does not have
 )
 
 func (p *ebnfParser) fail(kind error, msg string) {
-	failf(kind, "ebnf", offset(p.pos), "", msg)
+	failf(kind, p.source, offset(p.pos), "", msg)
 }
 
 func (c *compiler) compileEBNF() (*valueNode, error) {
-	p := &ebnfParser{c: c, src: c.spec.EBNF, rules: map[string]int32{}}
+	p := &ebnfParser{c: c, source: "ebnf", src: c.spec.EBNF, rules: map[string]int32{}}
 	if !utf8.ValidString(p.src) {
 		p.fail(ErrInvalid, "not UTF-8")
 	}
@@ -81,13 +86,18 @@ func (c *compiler) compileEBNF() (*valueNode, error) {
 	if !ok || p.body[root] == nil {
 		return nil, &Error{Kind: ErrInvalid, Source: "ebnf", Msg: "no rule named root"}
 	}
+	p.defined()
+	return c.linkRules(p, root)
+}
+
+// defined fails when a rule that is used is not defined.
+func (p *ebnfParser) defined() {
 	for i, b := range p.body {
 		if b == nil {
 			p.pos = p.at[i]
 			p.fail(ErrInvalid, "rule "+strconv.Quote(p.names[i])+" is not defined")
 		}
 	}
-	return c.linkRules(p, root)
 }
 
 func (p *ebnfParser) rule(name string, at int) int32 {

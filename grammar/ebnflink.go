@@ -19,7 +19,7 @@ func (c *compiler) linkRules(p *ebnfParser, root int32) (*valueNode, error) {
 	l.leftRecursion()
 	l.prune()
 	if !l.live[root] {
-		return nil, &Error{Kind: ErrUnsatisfiable, Source: "ebnf", Msg: "root has no finite text"}
+		return nil, &Error{Kind: ErrUnsatisfiable, Source: p.source, Msg: "the first rule has no finite text"}
 	}
 	if !l.recursive[root] {
 		return c.scalar(l.lexeme[root]), nil
@@ -53,10 +53,18 @@ func (e *expr) uses(visit func(int32)) {
 	}
 }
 
-// findRecursion marks the rules that reach themselves, and those that use such
-// rules.
+// hasValue reports whether e holds a JSON value, which is no lexeme.
+func (e *expr) hasValue() bool {
+	return e.kind == exVal || slices.ContainsFunc(e.list, (*expr).hasValue)
+}
+
+// findRecursion marks the rules that reach themselves or hold values, and those
+// that use such rules.
 func (l *linker) findRecursion() {
 	n := len(l.body)
+	for r, b := range l.body {
+		l.recursive[r] = b.hasValue()
+	}
 	index, low := make([]int, n), make([]int, n)
 	on := make([]bool, n)
 	var stack []int32
@@ -64,7 +72,7 @@ func (l *linker) findRecursion() {
 	var visit func(r int32, depth int)
 	visit = func(r int32, depth int) {
 		if depth > 20000 {
-			failf(ErrTooLarge, "ebnf", "", "", "rules are nested too deep")
+			failf(ErrTooLarge, l.source, "", "", "rules are nested too deep")
 		}
 		index[r], low[r] = next, next
 		next++
@@ -150,6 +158,23 @@ func (l *linker) foldExpr(e *expr) *expr {
 			return &expr{lex: c.rep(x.lex, e.m, e.n)}
 		}
 		return &expr{kind: exRep, list: []*expr{x}, m: e.m, n: e.n}
+	case exAnd, exNot:
+		list := make([]nodeID, len(e.list))
+		for i, x := range e.list {
+			if x = l.foldExpr(x); x.kind != exLex {
+				l.pos = e.at
+				l.fail(ErrUnsupported, "& and ~ are for terminals, and lazy and suffix for rules that do not recurse")
+			}
+			list[i] = x.lex
+		}
+		if e.kind == exNot {
+			return &expr{lex: c.and(c.anyText[encRaw], c.pool.not(list[0]))}
+		}
+		lex := c.and(list...)
+		if !c.nonEmpty(lex) {
+			lex = rxEmpty
+		}
+		return &expr{lex: lex}
 	case exSeq:
 		var out []*expr
 		for _, x := range e.list {
@@ -204,6 +229,8 @@ func (l *linker) nullable(e *expr, rules []bool) bool {
 		return l.c.pool.nullable(e.lex)
 	case exRef:
 		return rules[e.rule]
+	case exVal:
+		return false
 	case exRep:
 		return e.m == 0 || l.nullable(e.list[0], rules)
 	case exAlt:
@@ -310,6 +337,8 @@ func (l *linker) prune() {
 			return e.lex != rxEmpty
 		case exRef:
 			return l.live[e.rule]
+		case exVal:
+			return true
 		case exRep:
 			return e.m == 0 || ok(e.list[0])
 		case exAlt:

@@ -3,6 +3,7 @@ package grammar
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -30,7 +31,8 @@ type pattern struct {
 	pos      int
 	depth    int
 	maxDepth int
-	whole    bool   // the pattern must match the whole text
+	whole    bool // the pattern must match the whole text
+	dot      []rng
 	anyMark  nodeID // any characters and markers
 	tail     nodeID // what follows a match: anything, or an optional end marker
 }
@@ -40,7 +42,19 @@ const maxRepeat = 1 << 24
 // compilePattern is the set of texts, written by e, in which src matches
 // somewhere (whole: that it matches as a whole).
 func (p *pool) compilePattern(src string, e encoder, whole bool, maxDepth int) (id nodeID, err error) {
-	r := &pattern{p: p, e: e, src: src, whole: whole, maxDepth: maxDepth}
+	return p.compilePatternDot(src, e, whole, maxDepth, nil)
+}
+
+// lineEnds are the characters that "." does not match.
+var lineEnds = []rng{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}
+
+// compilePatternDot is compilePattern with other line ends; nil are those of
+// ECMA-262.
+func (p *pool) compilePatternDot(src string, e encoder, whole bool, maxDepth int, ends []rng) (id nodeID, err error) {
+	if ends == nil {
+		ends = lineEnds
+	}
+	r := &pattern{p: p, e: e, src: src, whole: whole, maxDepth: maxDepth, dot: negate(normRanges(slices.Clone(ends)))}
 	defer func() {
 		switch f := recover().(type) {
 		case nil:
@@ -354,7 +368,7 @@ func (r *pattern) atom() nodeID {
 		return r.p.class(r.e, r.classBody())
 	case '.':
 		r.pos++
-		return r.p.class(r.e, negate(normRanges([]rng{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}})))
+		return r.p.class(r.e, r.dot)
 	case '^':
 		r.pos++
 		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))

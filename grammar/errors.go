@@ -25,7 +25,7 @@ var (
 // Error tells what is wrong with a grammar and where.
 type Error struct {
 	Kind    error  // one of ErrInvalid, ErrUnsupported, ErrUnsatisfiable, ErrTooLarge
-	Source  string // "schema", "regex", "ebnf", "choices" or "spec"
+	Source  string // "schema", "regex", "ebnf", "lark", "choices", "sequence", "tags" or "spec"
 	Pointer string // JSON pointer into the schema ("" is its root), or "offset N" for the other sources
 	Keyword string // the schema keyword, when one is to blame
 	Msg     string

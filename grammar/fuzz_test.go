@@ -112,3 +112,18 @@ func FuzzBytes(f *testing.F) {
 		}
 	})
 }
+
+func FuzzLark(f *testing.F) {
+	for _, s := range []string{
+		"start: expr\nexpr: expr \"+\" T | T\nT: /[0-9]+/ & ~\"0\"\n%ignore \" \"\n",
+		"start: %json {\"type\":\"array\",\"items\":{\"type\":\"boolean\"}} a*\na[suffix=\"x\"]: /.*/s | \"A\".. \"Z\" ~ 2..3 -> b\n",
+		"%import common (WS, INT)\n%llguidance {\"no_forcing\":true}\n?start.1: [INT \"é\"i] | ( start \"b\"\n){0,2} // c\n",
+	} {
+		f.Add(s, []byte("abc123"))
+	}
+	f.Fuzz(func(t *testing.T, src string, data []byte) {
+		if g, err := Compile(context.Background(), Spec{Lark: src, Limits: fuzzLimits}, ByteVocab()); err == nil {
+			walkSome(t, g, data[:min(len(data), 200)])
+		}
+	})
+}

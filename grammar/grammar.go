@@ -67,6 +67,8 @@ func source(spec Spec) string {
 		return "regex"
 	case spec.EBNF != "":
 		return "ebnf"
+	case spec.Lark != "":
+		return "lark"
 	case spec.Choices != nil:
 		return "choices"
 	case spec.Sequence != nil:
@@ -81,7 +83,7 @@ func source(spec Spec) string {
 func (c *compiler) compile() (*valueNode, error) {
 	spec := &c.spec
 	n := 0
-	for _, set := range []bool{spec.JSONSchema != nil, spec.JSONObject, spec.Regex != "", spec.EBNF != "", spec.Choices != nil, spec.Sequence != nil, spec.Tags != nil} {
+	for _, set := range []bool{spec.JSONSchema != nil, spec.JSONObject, spec.Regex != "", spec.EBNF != "", spec.Lark != "", spec.Choices != nil, spec.Sequence != nil, spec.Tags != nil} {
 		if set {
 			n++
 		}
@@ -96,7 +98,7 @@ func (c *compiler) compile() (*valueNode, error) {
 		return bad("more than one source is given")
 	case ws.Max < 0 || ws.Indent < 0 || ws.Max > 1000 || ws.Indent > 100 || (ws.Max > 0 && ws.Indent > 0):
 		return bad("white space options out of range")
-	case max(len(spec.JSONSchema), len(spec.Regex), len(spec.EBNF)) > c.limits.SourceBytes:
+	case max(len(spec.JSONSchema), len(spec.Regex), len(spec.EBNF), len(spec.Lark)) > c.limits.SourceBytes:
 		return nil, &Error{Kind: ErrTooLarge, Source: source(*spec), Msg: "longer than " + strconv.Itoa(c.limits.SourceBytes) + " bytes"}
 	}
 	switch {
@@ -115,8 +117,12 @@ func (c *compiler) compile() (*valueNode, error) {
 			return nil, &Error{Kind: ErrUnsatisfiable, Source: "regex", Msg: "it matches no text"}
 		}
 		return c.scalar(id), nil
+	case spec.EBNF != "" && looksLark(spec.EBNF):
+		return c.compileLark(spec.EBNF)
 	case spec.EBNF != "":
 		return c.compileEBNF()
+	case spec.Lark != "":
+		return c.compileLark(spec.Lark)
 	}
 	if spec.Sequence != nil || spec.Tags != nil {
 		return c.compileParts()

@@ -76,7 +76,7 @@ func (w *writer) expand(out []item, e *expr, k int32) []item {
 			k = w.contID(e.list[i], k)
 		}
 		return w.expand(out, e.list[0], k)
-	case exRef:
+	case exRef, exVal:
 		v := e.val
 		if k == 0 {
 			return append(out, item{rxEps, w.act(action{kind: actBegin, val: v})})

@@ -1,7 +1,7 @@
 package grammar
 
 // Spec says what texts are wanted. Exactly one of JSONSchema, JSONObject,
-// Regex, EBNF, Choices, Sequence and Tags is set.
+// Regex, EBNF, Lark, Choices, Sequence and Tags is set.
 type Spec struct {
 	// JSONSchema is a schema of draft 2020-12 (the idioms of draft-04 to
 	// draft-07 are understood too). The text is a JSON value that it accepts.
@@ -10,8 +10,12 @@ type Spec struct {
 	JSONObject bool
 	// Regex is an ECMA-262 pattern that the whole text must match.
 	Regex string
-	// EBNF is a grammar in GBNF notation; the text is derived from "root".
+	// EBNF is a grammar in GBNF notation; the text is derived from "root". A
+	// grammar with a rule named start and without "::=" is read as Lark.
 	EBNF string
+	// Lark is a grammar in the notation of Lark, as llguidance takes it; the text
+	// is derived from "start".
+	Lark string
 	// Choices are the texts to choose from.
 	Choices []string
 	// Sequence is parts that follow one another, such as a fixed text (one
