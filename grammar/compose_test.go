@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -69,5 +70,13 @@ func TestDot(t *testing.T) {
 `
 	if got := g.Dot(50); got != want {
 		t.Errorf("drawn as %s", got)
+	}
+	const chart = "flowchart LR\n\tn0((1))\n\tn1((1))\n\tn2((1))\n\tn3(((0)))\n" +
+		"\tn0 ==>|\"#123;#34;a#34;:#34;\"| n1\n\tn1 -->|\"xy\"| n2\n\tn2 ==>|\"#34;#125;\"| n3\n"
+	if got := g.Mermaid(50); got != chart {
+		t.Errorf("drawn as %s", got)
+	}
+	if got := g.Dot(1); !strings.Contains(got, "n0 -> more") {
+		t.Errorf("cut at one place: %s", got)
 	}
 }

@@ -19,11 +19,11 @@ import (
 func (a *app) grammarCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "grammar",
-		Short: "Check and time schemas",
+		Short: "Check, time and draw grammars",
 		Args:  exactly(),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(a.grammarCheckCmd(), a.grammarBenchCmd())
+	c.AddCommand(a.grammarCheckCmd(), a.grammarBenchCmd(), a.grammarShowCmd())
 	return c
 }
 
