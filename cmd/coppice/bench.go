@@ -39,10 +39,11 @@ type benchmark struct {
 
 type benchOptions struct {
 	modelFlags
-	runs  int
-	speed speedOptions
-	peers peerOptions
-	serve serveBenchOptions
+	runs    int
+	speed   speedOptions
+	peers   peerOptions
+	serve   serveBenchOptions
+	grammar grammarBenchOptions
 }
 
 var benchmarks = []benchmark{
@@ -51,6 +52,7 @@ var benchmarks = []benchmark{
 	{"peers", "llama.cpp and coppice in turn: decode, prefill, branches, the fork workload", benchPeers},
 	{"overlap", "how long a simulated device waits for the engine", benchOverlap},
 	{"fork", "1, 8 and 32 branches over one shared prompt: tokens computed, time", benchFork},
+	{"grammar", "compiling and masks over schemas, beside xgrammar and llguidance", benchGrammar},
 	{"jump", "the same constrained generation with and without jump-forward", benchJump},
 	{"radix", "the prefix tree: match, insert, evict", benchRadix},
 	{"frontend", "what the runtime adds: programs on a backend that answers at once", benchFrontend},
@@ -100,6 +102,7 @@ func (a *app) benchCmd() *cobra.Command {
 	o.register(c)
 	o.speed.register(c)
 	o.peers.register(c)
+	o.grammar.register(c)
 	o.serve.register(c)
 	c.Flags().IntVar(&o.runs, "runs", 3, "runs of each setting, alternating; the median counts")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -124,8 +124,8 @@ func Run(ctx context.Context, jsonl io.Reader, tok *Tokenizer) (*Report, error) 
 			return nil, err
 		}
 	}
-	rep.CompileUS, rep.FirstMaskUS = quantiles(r.compile), quantiles(r.first)
-	rep.MaskUS, rep.CommitUS, rep.JumpUS = quantiles(r.mask), quantiles(r.commit), quantiles(r.jump)
+	rep.CompileUS, rep.FirstMaskUS = QuantilesOf(r.compile), QuantilesOf(r.first)
+	rep.MaskUS, rep.CommitUS, rep.JumpUS = QuantilesOf(r.mask), QuantilesOf(r.commit), QuantilesOf(r.jump)
 	if r.total > 0 {
 		rep.ForcedShare = float64(r.forced) / float64(r.total)
 		rep.ForcedBytes = float64(r.forcedBytes) / float64(r.bytes)
@@ -331,7 +331,8 @@ func (r *runner) forceEager(g *grammar.Grammar, set string, ids []int32) {
 	}
 }
 
-func quantiles(x []float64) Quantiles {
+// QuantilesOf are the quantiles of x, zero when it is empty.
+func QuantilesOf(x []float64) Quantiles {
 	if len(x) == 0 {
 		return Quantiles{}
 	}

@@ -113,7 +113,7 @@ func Micro(ctx context.Context, tok *Tokenizer) ([]MicroRow, error) {
 			s = next
 		}
 		row.FirstUS = masks[0]
-		row.MaskUS = quantiles(masks)
+		row.MaskUS = QuantilesOf(masks)
 		rows = append(rows, row)
 	}
 	return rows, nil

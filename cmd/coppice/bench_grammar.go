@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-run/coppice/grammar"
+	"github.com/coppice-run/coppice/grammar/grammarbench"
+)
+
+// grammarBenchOptions say what 'bench grammar' measures and against whom.
+type grammarBenchOptions struct {
+	jsonl, tokenizer string
+	runner, python   string
+	budget           float64
+}
+
+func (o *grammarBenchOptions) register(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.jsonl, "jsonl", "", "grammar: schemas with their tests, one a line, may end in .gz")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "grammar: a tokenizer.json")
+	f.StringVar(&o.runner, "runner", "", "grammar: Python script that measures xgrammar and llguidance; it takes ENGINE TOKENIZER OUT FILE --compact --budget S and writes one line of JSON a schema")
+	f.StringVar(&o.python, "python", "python3", "grammar: the Python that has both")
+	f.Float64Var(&o.budget, "runner-seconds", 900, "grammar: seconds for each of them")
+}
+
+// peerEngines are the names that the runner knows the peers by.
+var peerEngines = []struct{ engine, name string }{{"llg", "llguidance"}, {"xgr", "xgrammar"}}
+
+// grammarFigures is what is compared.
+type grammarFigures struct {
+	compile, first, mask, commit grammarbench.Quantiles
+	schemas, right, wrong        int
+	refused                      int
+}
+
+// benchGrammar measures package grammar over schemas with the vocabulary of a
+// tokenizer, then its peers on the same, in one run.
+func benchGrammar(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+	g := &o.grammar
+	if g.jsonl == "" || g.tokenizer == "" {
+		return nil, usagef("bench grammar needs --jsonl and --tokenizer")
+	}
+	ours, tok, err := grammarOurs(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	limits := map[string]float64{"compile p50": 1000, "compile p99": 30_000, "first mask p50": 1500, "mask p50": 5, "mask p90": 40, "mask p99": 200, "mask max": 5000, "commit p50": 0.5}
+	var rows []benchRow
+	add := func(who string, peer *grammarFigures) {
+		row := func(what, unit string, get func(*grammarFigures) float64, less bool) {
+			r := benchRow{What: what + who, Value: get(ours), Unit: unit}
+			if l, ok := limits[what]; ok {
+				r.Limit = ptr(l)
+			}
+			if peer != nil {
+				r.Peer = ptr(get(peer))
+				if less {
+					r.Ratio = ptr(get(peer) / max(get(ours), 1e-9))
+				} else {
+					r.Ratio = ptr(get(ours) / max(get(peer), 1e-9))
+				}
+			}
+			rows = append(rows, r)
+		}
+		for _, q := range []struct {
+			what string
+			get  func(*grammarFigures) *grammarbench.Quantiles
+		}{
+			{"compile", func(f *grammarFigures) *grammarbench.Quantiles { return &f.compile }},
+			{"first mask", func(f *grammarFigures) *grammarbench.Quantiles { return &f.first }},
+			{"mask", func(f *grammarFigures) *grammarbench.Quantiles { return &f.mask }},
+			{"commit", func(f *grammarFigures) *grammarbench.Quantiles { return &f.commit }},
+		} {
+			row(q.what+" p50", "us", func(f *grammarFigures) float64 { return q.get(f).P50 }, true)
+			row(q.what+" p90", "us", func(f *grammarFigures) float64 { return q.get(f).P90 }, true)
+			row(q.what+" p99", "us", func(f *grammarFigures) float64 { return q.get(f).P99 }, true)
+			row(q.what+" max", "us", func(f *grammarFigures) float64 { return q.get(f).Max }, true)
+		}
+		row("schemas with every test right", "schemas", func(f *grammarFigures) float64 { return float64(f.right) }, false)
+		row("schemas refused", "schemas", func(f *grammarFigures) float64 { return float64(f.refused) }, true)
+		row("wrong accepts", "texts", func(f *grammarFigures) float64 { return float64(f.wrong) }, true)
+		if peer != nil {
+			row("schemas measured", "schemas", func(f *grammarFigures) float64 { return float64(f.schemas) }, false)
+		}
+	}
+	if g.runner == "" {
+		add("", nil)
+	} else {
+		for _, p := range peerEngines {
+			theirs, err := grammarPeer(ctx, g, p.engine)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			add(" (peer: "+p.name+")", theirs)
+		}
+	}
+	micro, err := grammarbench.Micro(ctx, tok)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range micro {
+		if m.Error != "" {
+			return nil, fmt.Errorf("%s: %s", m.Name, m.Error)
+		}
+		rows = append(rows,
+			benchRow{What: m.Name + ": compile", Value: m.CompileUS, Unit: "us"},
+			benchRow{What: m.Name + ": mask p50", Value: m.MaskUS.P50, Unit: "us"},
+			benchRow{What: m.Name + ": mask max", Value: m.MaskUS.Max, Unit: "us", Limit: ptr(5000)})
+	}
+	return rows, nil
+}
+
+// grammarOurs measures coppice.
+func grammarOurs(ctx context.Context, g *grammarBenchOptions) (*grammarFigures, *grammarbench.Tokenizer, error) {
+	tf, err := os.Open(g.tokenizer)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	defer tf.Close()
+	tok, err := grammarbench.ReadTokenizer(tf)
+	if err != nil {
+		return nil, nil, usagef("%s: %w", g.tokenizer, err)
+	}
+	f, err := openLines(g.jsonl)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := grammarbench.Run(ctx, f, tok)
+	f.Close()
+	if err != nil {
+		return nil, nil, err
+	}
+	if f, err = openLines(g.jsonl); err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	c, err := grammar.Check(ctx, f, grammar.CheckOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &grammarFigures{r.CompileUS, r.FirstMaskUS, r.MaskUS, r.CommitUS, c.Schemas, c.AllRight, c.WrongAccepts, c.Refused}, tok, nil
+}
+
+// grammarPeer runs the runner for one peer, in a folder laid out as it wants.
+func grammarPeer(ctx context.Context, g *grammarBenchOptions, engine string) (*grammarFigures, error) {
+	dir, err := os.MkdirTemp("", "coppice-bench-grammar-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := layOut(g, dir); err != nil {
+		return nil, err
+	}
+	runner, err := filepath.Abs(g.runner)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, g.python, runner, engine, "t", "out.jsonl", "in.jsonl", "--compact", "--budget", fmt.Sprint(g.budget))
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
+	}
+	out, err := os.Open(filepath.Join(dir, "out.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	return readPeer(out)
+}
+
+// layOut writes in.jsonl and tok/t/{tokenizer,tokenizer_config}.json.
+func layOut(g *grammarBenchOptions, dir string) error {
+	in, err := openLines(g.jsonl)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	lines, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	tokenizer, err := os.ReadFile(g.tokenizer)
+	if err != nil {
+		return err
+	}
+	var added struct {
+		Added []struct {
+			Content string `json:"content"`
+		} `json:"added_tokens"`
+	}
+	if err := json.Unmarshal(tokenizer, &added); err != nil {
+		return err
+	}
+	end := ""
+	for _, t := range added.Added {
+		if slices.Contains([]string{"eos", "s", "end_of_text", "endoftext", "eot_id", "im_end", "end_of_turn"}, strings.Trim(t.Content, "<|>/")) && t.Content != "<s>" && end == "" {
+			end = t.Content
+		}
+	}
+	config, err := json.Marshal(map[string]string{"eos_token": end})
+	if err != nil {
+		return err
+	}
+	tok := filepath.Join(dir, "tok", "t")
+	if err := os.MkdirAll(tok, 0o700); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "in.jsonl"), lines, 0o600),
+		os.WriteFile(filepath.Join(tok, "tokenizer.json"), tokenizer, 0o600),
+		os.WriteFile(filepath.Join(tok, "tokenizer_config.json"), config, 0o600),
+	)
+}
+
+// readPeer reads the runner's lines.
+func readPeer(r io.Reader) (*grammarFigures, error) {
+	f := &grammarFigures{}
+	var compile, first, mask, commit []float64
+	in := bufio.NewReaderSize(r, 1<<20)
+	for {
+		text, err := in.ReadBytes('\n')
+		if len(bytes.TrimSpace(text)) > 0 {
+			var l struct {
+				Error   string    `json:"error"`
+				Compile float64   `json:"compile_cpu_us"`
+				First   float64   `json:"ttfm_cpu_us"`
+				Mask    []float64 `json:"mask_us"`
+				Commit  []float64 `json:"commit_us"`
+				Tests   []struct {
+					Valid, Acc, EOS bool
+				} `json:"tests"`
+			}
+			if err := json.Unmarshal(text, &l); err != nil {
+				return nil, fmt.Errorf("a line of the runner: %w", err)
+			}
+			f.schemas++
+			compile = append(compile, l.Compile)
+			if l.Error != "" {
+				f.refused++
+			} else {
+				first = append(first, l.First)
+				mask, commit = append(mask, l.Mask...), append(commit, l.Commit...)
+				right := true
+				for _, t := range l.Tests {
+					accepted := t.Acc && t.EOS
+					right = right && accepted == t.Valid
+					if accepted && !t.Valid {
+						f.wrong++
+					}
+				}
+				if right {
+					f.right++
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	f.compile, f.first = grammarbench.QuantilesOf(compile), grammarbench.QuantilesOf(first)
+	f.mask, f.commit = grammarbench.QuantilesOf(mask), grammarbench.QuantilesOf(commit)
+	return f, nil
+}
+
+// lastLines is the end of a text.
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "; ")
+}
