@@ -1,5 +1,5 @@
 // Package grammar constrains what a language model may write: it turns a JSON
-// Schema, a regular expression, an EBNF grammar, a list of choices, a sequence
+// Schema, a regular expression, an EBNF or Lark grammar, a list of choices, a sequence
 // of these or free text with tagged parts into an automaton over bytes, and
 // answers after every token which tokens may come next.
 //
