@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/engine"
 	"github.com/coppice-run/coppice/backend/puppet"
 )
 
@@ -82,6 +83,65 @@ func TestClientGoneInTheMidst(t *testing.T) {
 		t.Error(got)
 	}
 	if st := e.Stats(); st.Sampled > 12 || st.Held != 0 || st.Running != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A client that goes away while its request waits for the engine takes it out of
+// the queue.
+func TestClientGoneInTheQueue(t *testing.T) {
+	step := make(chan struct{})
+	e, err := engine.New(engine.Config{Model: &chain{next: alphabet, step: step}, Tokenizer: byteVocab{}, Fingerprint: "chain-1", Name: "chain", Pages: 64, MaxSeqs: 1, Check: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := serveFor(t, e, nil)
+	first := make(chan tree, 1)
+	go func() {
+		_, out := c.post("/v1/completions", tree{"prompt": "a", "max_tokens": 3, "temperature": 0})
+		first <- out
+	}()
+	step <- struct{}{} // the first is at work
+	ctx, gone := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		resp, err := c.try(ctx, "POST", "/v1/completions", tree{"prompt": "m", "max_tokens": 300, "ignore_eos": true})
+		if err == nil {
+			resp.Body.Close()
+		}
+		ended <- err
+	}()
+	until := func(want float64) {
+		for {
+			if _, out := c.call("GET", "/load", nil); out["server_load"] == want {
+				return
+			}
+		}
+	}
+	until(2) // both are in
+	gone()
+	<-ended
+	until(1) // the server has noticed
+	go func() {
+		for {
+			select {
+			case step <- struct{}{}:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	if out := <-first; at(out, "choices", 0, "text") != "bcd" {
+		t.Error(out)
+	}
+	if err := c.srv.Idle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st := e.Stats(); st.Sampled != 3 || st.Held != 0 || st.Waiting != 0 || st.Running != 0 {
 		t.Errorf("%+v", st)
 	}
 }

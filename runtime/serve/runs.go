@@ -247,7 +247,9 @@ func (k *runSink) Emit(e runtime.Event) {
 	k.t.event(&e)
 	switch e.Kind {
 	case runtime.NodeStarted:
-		k.obs[e.Task] = k.m.begin()
+		if k.obs[e.Task] == nil { // else it is tried again
+			k.obs[e.Task] = k.m.begin()
+		}
 	case runtime.TextDelta:
 		if o := k.obs[e.Task]; o != nil {
 			o.delta(backend.Delta{Tokens: e.Tokens})

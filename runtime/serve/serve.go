@@ -323,6 +323,7 @@ func (s *Server) routes() http.Handler {
 	on(keyed, "GET /v1/runs", s.listRuns)
 	on(keyed, "GET /v1/runs/{id}", s.showRun)
 	on(keyed, "GET /v1/runs/{id}/events", s.runEvents)
+	on(keyed, "GET /v1/runs/{id}/tree", s.showTree)
 	on(keyed, "POST /v1/runs/{id}/cancel", s.cancelRun)
 	on(keyed, "GET /v1/ws", s.websocket)
 	on(keyed, "POST /v1/journals/events", s.journalEvents)

@@ -259,6 +259,9 @@ func (x *runTrace) event(e *runtime.Event) {
 	defer x.mu.Unlock()
 	switch e.Kind {
 	case runtime.NodeStarted:
+		if x.nodes[e.Task] != nil { // it is tried again
+			return
+		}
 		name, op := opChat+" "+x.t.model, opChat
 		more := []attribute.KeyValue{text("coppice.node", e.Node), text("coppice.task", e.Task), text("coppice.does", e.Does)}
 		if e.Branch != "" {

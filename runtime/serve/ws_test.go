@@ -437,3 +437,59 @@ func TestTooLongMessage(t *testing.T) {
 		t.Error(status)
 	}
 }
+
+// Many connections, of which some never read and some go away at once, get in
+// nobody's way.
+func TestStalledSockets(t *testing.T) {
+	const conns = 60
+	m, gate := puppet.New(), puppet.NewGate()
+	m.SetGate(gate)
+	text := strings.Repeat("some more words ", 40)
+	m.OnAny().Reply(text)
+	c := serveFor(t, m, func(c *Config) { c.Limits.WriteTimeout = time.Hour })
+	c.ok("/v1/programs", "coppice: 1\nname: long\nsteps:\n  - user: go on\n  - gen: {name: x, max_tokens: 100000}\n  - return: x\n")
+	_, begun := c.post("/v1/programs/long/runs", tree{})
+	peers := make([]*peer, conns)
+	for i := range peers {
+		peers[i] = c.dial()
+		peers[i].send(tree{"type": "watch", "run": begun["id"]})
+		if i%3 != 1 { // who stalls does not even look whether that was heard
+			peers[i].typed("ok")
+		}
+	}
+	gate.Open()
+	var all sync.WaitGroup
+	for i, p := range peers {
+		all.Go(func() {
+			switch i % 3 {
+			case 0: // reads to the end
+				var b strings.Builder
+				for {
+					var m struct {
+						Type  string
+						Event struct{ Kind, Text string }
+					}
+					if err := p.conn.ReadJSON(&m); err != nil {
+						t.Errorf("connection %d: %v", i, err)
+						return
+					}
+					if m.Event.Kind == "delta" {
+						b.WriteString(m.Event.Text)
+					}
+					if m.Type == "end" {
+						break
+					}
+				}
+				if b.String() != text {
+					t.Errorf("connection %d has %d bytes of %d", i, b.Len(), len(text))
+				}
+			case 2: // goes away without a word
+				p.conn.NetConn().Close()
+			}
+		})
+	}
+	all.Wait()
+	if _, out := c.call("GET", "/v1/runs/"+begun["id"].(string), nil); out["status"] != "finished" {
+		t.Error(out["status"])
+	}
+}
