@@ -1,9 +1,9 @@
-// Package grammarbench measures package grammar on a file of JSON schemas with
-// the vocabulary of a real tokenizer. It is what 'coppice grammar bench' runs.
+// Package grammarbench measures package grammar on JSON schemas with the
+// vocabulary of a real tokenizer.
 //
-// A [Tokenizer] is read from a tokenizer.json. [Run] compiles each schema of a
-// file and walks the texts of its tests, asking for a mask before every token; a
-// [Report] holds the quantiles of the times, in microseconds, and how much of the
-// texts was forced. [Micro] times single masks of the same few grammars, so that
-// two versions can be compared.
+// [ReadTokenizer] reads a tokenizer.json. [Run] compiles every schema of a file
+// and walks the texts of its tests, asking for a mask before every token;
+// [Micro] does the same with small cases that are known to be hard. Times are of
+// one goroutine, in microseconds; pieces of work so long that they may hold
+// waiting count as processor time of the thread, where the system tells it.
 package grammarbench

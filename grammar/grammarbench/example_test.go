@@ -8,27 +8,21 @@ import (
 	"github.com/coppice-run/coppice/grammar/grammarbench"
 )
 
-// A tokenizer of the letters that the texts below are made of, and a schema with
-// one valid text.
+// A tokenizer of a few tokens, and one schema with a text: all of it is forced.
 func Example() {
 	tok, err := grammarbench.ReadTokenizer(strings.NewReader(`{
-		"model": {"type": "BPE", "vocab": {"o": 0, "k": 1, "ok": 2, "\"": 3, "x": 4}, "merges": ["o k"]},
-		"added_tokens": [{"id": 5, "content": "<|im_end|>", "special": true}]
-	}`))
+		"added_tokens": [{"id": 7, "content": "<|endoftext|>", "special": true}],
+		"model": {"type": "BPE", "vocab": {"{": 0, "}": 1, "\"": 2, "a": 3, ":": 4, "1": 5, "\":": 6}, "merges": [["\"", ":"]]}}`))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(tok.Encode([]byte(`"ok"`)))
-
-	schemas := `{"id": "1", "schema": {"enum": ["ok", "x"]}, "tests": [{"valid": true, "data": "ok"}]}`
-	report, err := grammarbench.Run(context.Background(), strings.NewReader(schemas), tok)
+	report, err := grammarbench.Run(context.Background(), strings.NewReader(
+		`{"id":"x","schema":{"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":false},"tests":[{"valid":true,"data":{"a":1}}]}`), tok)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(report.Compiled, "of", report.Schemas, "schemas compiled,", report.Texts, "text walked")
-	// Output:
-	// [3 2 3]
-	// 1 of 1 schemas compiled, 1 text walked
+	fmt.Printf("%d of %d schemas compiled, %d masks, %.0f%% of the tokens forced\n", report.Compiled, report.Schemas, report.MaskUS.N, 100*report.ForcedShare)
+	// Output: 1 of 1 schemas compiled, 6 masks, 100% of the tokens forced
 }
