@@ -83,11 +83,12 @@ type Constraint struct {
 	Regex      string   `json:"regex,omitempty"`       // the whole output matches
 	EBNF       string   `json:"ebnf,omitempty"`        // GBNF dialect, start symbol "root"
 	Choices    []string `json:"choices,omitempty"`     // the whole output is one of these
+	Tags       *Tags    `json:"tags,omitempty"`        // free text with tagged parts
 }
 
 // IsZero reports whether c allows everything.
 func (c Constraint) IsZero() bool {
-	return len(c.JSONSchema) == 0 && c.Regex == "" && c.EBNF == "" && len(c.Choices) == 0
+	return len(c.JSONSchema) == 0 && c.Regex == "" && c.EBNF == "" && len(c.Choices) == 0 && c.Tags == nil
 }
 
 // Hints tell a backend what the program knows of its own future. They change
@@ -287,6 +288,7 @@ type Capabilities struct {
 	Seed       bool `json:"seed"`
 	Raw        bool `json:"raw"` // takes turns without a chat template
 	TokenRules bool `json:"token_rules"`
+	Tags       bool `json:"tags"` // structural tags
 }
 
 // Info describes a backend's model.
@@ -294,9 +296,12 @@ type Info struct {
 	Model string `json:"model"` // name for people
 	// Fingerprint changes whenever the weights or the tokenizer do. Empty if
 	// unknown (remote backends).
-	Fingerprint   string       `json:"fingerprint"`
-	ContextLength int          `json:"context_length"` // tokens; 0 if unknown
-	Capabilities  Capabilities `json:"capabilities"`
+	Fingerprint   string `json:"fingerprint"`
+	ContextLength int    `json:"context_length"` // tokens; 0 if unknown
+	// ToolFormat names the form in which the model writes tool calls, as
+	// chat.Template.ToolFormat does; empty if unknown.
+	ToolFormat   string       `json:"tool_format,omitempty"`
+	Capabilities Capabilities `json:"capabilities"`
 }
 
 // Backend runs generations. It is safe for concurrent use.

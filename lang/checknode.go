@@ -139,6 +139,12 @@ func (c *analysis) gen(n *Node, g *GenNode) {
 	if g.Regex != "" && g.EBNF != "" {
 		c.fail(n, "both regex and ebnf", "a text can follow one of them: remove the other")
 	}
+	if g.Tags != nil {
+		if g.Regex != "" || g.EBNF != "" {
+			c.fail(n, "tags beside regex or ebnf", "a text can follow one of them: remove the other")
+		}
+		c.tags(n, g.Tags)
+	}
 	c.utf8(n, "ebnf", g.EBNF)
 	if g.Regex != "" {
 		c.regex(n, "regex", g.Regex)

@@ -86,7 +86,7 @@
 //	system, user, assistant, tool   a turn: a text, {file: name} or {template: name}
 //	text      text in the open turn of a role, or raw text outside of one
 //	role      role, steps: one turn that several steps write
-//	gen       name, max_tokens, min_tokens, stop, regex or ebnf, and sampling:
+//	gen       name, max_tokens, min_tokens, stop, regex, ebnf or tags, and sampling:
 //	          temperature, top_k, top_p, min_p, repetition_penalty,
 //	          frequency_penalty, presence_penalty, logit_bias, seed, ignore_eos,
 //	          tokens; n for a list of several answers

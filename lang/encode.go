@@ -163,6 +163,9 @@ func (e encoder) node(n *Node) (string, *tree) {
 		}
 		e.str(m, "regex", g.Regex)
 		e.str(m, "ebnf", g.EBNF)
+		if g.Tags != nil {
+			m.put("tags", e.tags(g.Tags))
+		}
 		e.sampling(m, &g.Sampling)
 		if g.IgnoreEOS {
 			m.put("ignore_eos", boolTree(true))

@@ -134,8 +134,9 @@ type GenNode struct {
 	MaxTokens int // 0: what is left of the context
 	MinTokens int
 	Stop      []string
-	Regex     string // at most one of Regex, EBNF
+	Regex     string // at most one of Regex, EBNF, Tags
 	EBNF      string
+	Tags      *Tags
 	Sampling  Sampling
 	IgnoreEOS bool // the model's end of the text does not end it
 	Tokens    TokenRules

@@ -76,6 +76,9 @@ func checkConstraints(ctx context.Context, g *lang.Graph, be backend.Backend, us
 	var refused []error
 	g.Walk(func(n *lang.Node) bool {
 		c := constraintOf(n)
+		if c.Tags != nil && !be.Info().Capabilities.Tags {
+			return true // asked without
+		}
 		if c.IsZero() || ctx.Err() != nil || uses != nil && !uses(n) {
 			return true
 		}
@@ -94,11 +97,23 @@ func checkConstraints(ctx context.Context, g *lang.Graph, be backend.Backend, us
 func constraintOf(n *lang.Node) backend.Constraint {
 	switch n.Kind {
 	case lang.KindGen:
-		return backend.Constraint{Regex: n.Gen.Regex, EBNF: n.Gen.EBNF}
+		return backend.Constraint{Regex: n.Gen.Regex, EBNF: n.Gen.EBNF, Tags: tagsOf(n.Gen.Tags)}
 	case lang.KindJSON:
 		return backend.Constraint{JSONSchema: n.JSON.Schema}
 	}
 	return backend.Constraint{}
+}
+
+// tagsOf are structural tags as backends take them.
+func tagsOf(t *lang.Tags) *backend.Tags {
+	if t == nil {
+		return nil
+	}
+	out := &backend.Tags{Triggers: t.Triggers, AtLeastOne: t.AtLeastOne, StopAfterFirst: t.StopAfterFirst}
+	for _, x := range t.Tags {
+		out.Tags = append(out.Tags, backend.Tag(x))
+	}
+	return out
 }
 
 type checker struct {

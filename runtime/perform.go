@@ -45,6 +45,12 @@ func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result,
 	switch {
 	case t.Generate != nil:
 		req := t.Generate
+		untagged := req.Constraint.Tags != nil && !be.Info().Capabilities.Tags
+		if untagged {
+			free := *req
+			free.Constraint.Tags = nil
+			req = &free
+		}
 		if r.em != nil {
 			asking := *req
 			asking.Progress = true
@@ -53,6 +59,11 @@ func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result,
 		res, err := be.Generate(ctx, req, r.em.deltas(ctx, t))
 		if err == nil && res == nil {
 			err = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
+		}
+		if err == nil && untagged {
+			tagless := *res
+			tagless.Emulated = append(tagless.Emulated[:len(tagless.Emulated):len(tagless.Emulated)], "tags: asked for in the prompt only, and read leniently")
+			res = &tagless
 		}
 		return Result{Generate: res}, err
 	case t.Score != nil:

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -158,11 +159,32 @@ func specOf(c backend.Constraint) (key string, spec grammar.Spec, err error) {
 		}
 		key, spec.Choices = string(b), c.Choices
 	}
+	if t := c.Tags; t != nil {
+		n++
+		b, err := json.Marshal(t)
+		if err != nil {
+			return "", spec, fmt.Errorf("%w: tags: %w", backend.ErrInvalid, err)
+		}
+		key, spec.Tags = "tags:"+string(b), grammarTags(t)
+	}
 	if n > 1 {
-		return "", spec, fmt.Errorf("%w: a constraint has more than one of json_schema, regex, ebnf and choices", backend.ErrInvalid)
+		return "", spec, fmt.Errorf("%w: a constraint has more than one of json_schema, regex, ebnf, choices and tags", backend.ErrInvalid)
 	}
 	spec.Limits.MaskBytes = 8 << 20 // for each of the grammars kept
 	return key, spec, nil
+}
+
+// grammarTags are structural tags as the grammar package has them.
+func grammarTags(t *backend.Tags) *grammar.Tags {
+	out := &grammar.Tags{Triggers: t.Triggers, AtLeastOne: t.AtLeastOne, StopAfterFirst: t.StopAfterFirst}
+	for _, x := range t.Tags {
+		tag := grammar.Tag{Begin: x.Begin, End: x.End}
+		if len(x.Schema) > 0 {
+			tag.Content = &grammar.Spec{JSONSchema: x.Schema}
+		}
+		out.Tags = append(out.Tags, tag)
+	}
+	return out
 }
 
 // newVocab prepares the vocabulary of a tokenizer for grammars.

@@ -297,9 +297,10 @@ func (e *Engine) Info() backend.Info {
 		Model:         e.cfg.Name,
 		Fingerprint:   e.cfg.Fingerprint,
 		ContextLength: e.context,
+		ToolFormat:    toolFormat(e.cfg.Template),
 		Capabilities: backend.Capabilities{
 			JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
-			TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true, TokenRules: true,
+			TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true, TokenRules: true, Tags: true,
 		},
 	}
 }

@@ -79,6 +79,15 @@ type chatTurns struct {
 	first []tokenizer.Piece       // what opens a first user turn
 }
 
+// toolFormat says how the models of a template write tool calls, "" if it is not
+// known.
+func toolFormat(t Template) string {
+	if c, ok := t.(*chatTurns); ok {
+		return c.t.ToolFormat()
+	}
+	return ""
+}
+
 // messages are the turns as the template sees them; raw text is none.
 func messages(turns []backend.Turn) []chat.Message {
 	out := make([]chat.Message, 0, len(turns))

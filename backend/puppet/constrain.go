@@ -26,13 +26,26 @@ var vocabulary = func() *grammar.Vocab {
 // grammar returns the grammar of a constraint; each is compiled once.
 func (m *Model) grammar(ctx context.Context, c backend.Constraint) (*grammar.Grammar, error) {
 	key := string(c.JSONSchema) + "\x00" + c.Regex + "\x00" + c.EBNF + "\x00" + strings.Join(c.Choices, "\x00")
+	spec := grammar.Spec{JSONSchema: c.JSONSchema, Regex: c.Regex, EBNF: c.EBNF, Choices: c.Choices}
+	if t := c.Tags; t != nil {
+		spec.Tags = &grammar.Tags{Triggers: t.Triggers, AtLeastOne: t.AtLeastOne, StopAfterFirst: t.StopAfterFirst}
+		key += fmt.Sprintf("\x00%q %v %v", t.Triggers, t.AtLeastOne, t.StopAfterFirst)
+		for _, x := range t.Tags {
+			tag := grammar.Tag{Begin: x.Begin, End: x.End}
+			if len(x.Schema) > 0 {
+				tag.Content = &grammar.Spec{JSONSchema: x.Schema}
+			}
+			spec.Tags.Tags = append(spec.Tags.Tags, tag)
+			key += fmt.Sprintf("\x00%q %q %q", x.Begin, x.End, x.Schema)
+		}
+	}
 	m.mu.Lock()
 	g := m.grammars[key]
 	m.mu.Unlock()
 	if g != nil {
 		return g, nil
 	}
-	g, err := grammar.Compile(ctx, grammar.Spec{JSONSchema: c.JSONSchema, Regex: c.Regex, EBNF: c.EBNF, Choices: c.Choices}, vocabulary)
+	g, err := grammar.Compile(ctx, spec, vocabulary)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type Call struct {
 const Fingerprint = "puppet-1"
 
 var everything = backend.Capabilities{
-	JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
+	Tags: true, JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
 	TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true,
 }
 

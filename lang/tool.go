@@ -1,0 +1,260 @@
+package lang
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// Tool is a function that a model may call in the steps of an [Agent].
+type Tool struct {
+	Name string
+	Doc  string // tells the model what it does
+	// Schema is of its arguments, an object.
+	Schema json.RawMessage
+	// Call runs it. A result that is no string is given to the model as JSON; an
+	// error is told to the model, which may try again.
+	Call func(ctx context.Context, args json.RawMessage) (any, error)
+	// Unsafe marks one that must not run twice for one call.
+	Unsafe bool
+}
+
+// NewTool makes a tool of a Go function. Its schema is that of A, a struct, as
+// [SchemaOf] makes it: descriptions come from jsonschema tags.
+func NewTool[A, R any](name, doc string, fn func(ctx Context, args A) (R, error)) Tool {
+	t := Tool{Name: name, Doc: doc}
+	t.Schema, _ = SchemaOf(reflect.TypeFor[A]()) // without one the toolbox says so
+	if fn == nil {
+		return t
+	}
+	t.Call = func(ctx context.Context, args json.RawMessage) (any, error) {
+		var a A
+		if err := json.Unmarshal(args, &a); err != nil {
+			return nil, err
+		}
+		return fn(ctx, a)
+	}
+	return t
+}
+
+// ToolFormat is the form in which a model writes calls. It is that of the model's
+// chat template; runtime.ToolFormat finds it out.
+type ToolFormat string
+
+// The formats of tool calls.
+const (
+	// Hermes is {"name": ..., "arguments": {...}} between <tool_call> tags: Qwen,
+	// Hermes and many others. It is the default.
+	Hermes ToolFormat = "hermes"
+	// Llama3 is {"name": ..., "parameters": {...}} at the end of the answer, one
+	// call in each.
+	Llama3 ToolFormat = "llama3"
+	// Gemma is {"name": ..., "arguments": {...}} in a block fenced as tool_code.
+	Gemma ToolFormat = "gemma"
+)
+
+// Toolbox is some tools in the format of a model.
+type Toolbox struct {
+	tools  []Tool
+	format ToolFormat
+}
+
+// Tools puts tools together. An empty format is Hermes. What is wrong with them
+// is reported where they are used.
+func Tools(format ToolFormat, tools ...Tool) *Toolbox {
+	if format == "" {
+		format = Hermes
+	}
+	return &Toolbox{tools: tools, format: format}
+}
+
+// form is what a format writes around a call.
+type form struct{ trigger, open, args, end string }
+
+var forms = map[ToolFormat]form{
+	Hermes: {"<tool_call>", "<tool_call>\n", "arguments", "\n</tool_call>"},
+	Llama3: {`{"name":`, "", "parameters", ""},
+	Gemma:  {"```tool_code", "```tool_code\n", "arguments", "\n```"},
+}
+
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// Check returns all that is wrong with the tools.
+func (b *Toolbox) Check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if _, ok := forms[b.format]; !ok {
+		bad("no tool format %q: there are hermes, llama3 and gemma", b.format)
+	}
+	if len(b.tools) == 0 {
+		bad("no tools: give at least one")
+	}
+	seen := map[string]bool{}
+	for _, t := range b.tools {
+		switch s, err := parseJSON(t.Schema); {
+		case !toolName.MatchString(t.Name):
+			bad("tool %q: a name is 1 to 64 letters, digits, or any of _ . -", clip(t.Name, 40))
+		case seen[t.Name]:
+			bad("two tools are named %q: rename one", t.Name)
+		case t.Call == nil:
+			bad("tool %s has no function", t.Name)
+		case len(t.Schema) == 0 || err != nil:
+			bad("tool %s has no schema: its arguments are a struct of types that JSON can hold", t.Name)
+		case s.get("type") == nil || s.get("type").text != "object":
+			bad("tool %s: its arguments are to be an object: take a struct", t.Name)
+		default:
+			for _, p := range checkSchema(s) {
+				bad("tool %s: schema %s: %s", t.Name, p.at, p.msg)
+			}
+		}
+		seen[t.Name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// Text tells a model of the tools and how to call them. It belongs into the system
+// turn, where all steps share it.
+func (b *Toolbox) Text() string {
+	var s strings.Builder
+	s.WriteString("You can call tools. Each line between the tools tags describes one in JSON.\n<tools>\n")
+	for _, t := range b.tools {
+		fmt.Fprintf(&s, `{"type": "function", "function": {"name": %s, "description": %s, "parameters": %s}}`+"\n",
+			FormatJSON(t.Name, Type{}), FormatJSON(t.Doc, Type{}), t.Schema)
+	}
+	f := forms[b.format]
+	fmt.Fprintf(&s, "</tools>\nTo call a tool, write this and nothing after it:\n%s{\"name\": NAME, \"%s\": {...}}%s\n", f.open, f.args, f.end)
+	s.WriteString("You are then given its result. Answer without a call when you know enough.")
+	return s.String()
+}
+
+// Tags is the form of an answer that may call the tools, each with arguments of
+// its schema.
+func (b *Toolbox) Tags() Tags {
+	f := forms[b.format]
+	t := Tags{Triggers: []string{f.trigger}, StopAfterFirst: b.format == Llama3}
+	for _, x := range b.tools {
+		t.Tags = append(t.Tags, Tag{
+			Begin:  fmt.Sprintf(`%s{"name": %s, "%s": `, f.open, FormatJSON(x.Name, Type{}), f.args),
+			End:    "}" + f.end,
+			Schema: x.Schema,
+		})
+	}
+	return t
+}
+
+// ToolCall is a call that a model wrote. Error says why it cannot be made.
+type ToolCall struct {
+	Name      string `json:"name"`
+	Arguments any    `json:"arguments"`
+	Error     string `json:"error,omitempty"`
+}
+
+// Calls finds the calls in an answer. What is not a call as it should be comes
+// back with an Error for the model, never as an error of Go.
+func (b *Toolbox) Calls(answer string) []ToolCall {
+	f := forms[b.format]
+	calls := []ToolCall{}
+	for {
+		i := strings.Index(answer, f.trigger)
+		if i < 0 {
+			return calls
+		}
+		answer = answer[i:]
+		if f.open != "" {
+			answer = answer[len(f.trigger):]
+		}
+		dec := json.NewDecoder(strings.NewReader(answer))
+		var raw map[string]json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return append(calls, ToolCall{Error: "this call is not complete JSON: " + err.Error()})
+		}
+		answer = answer[dec.InputOffset():]
+		calls = append(calls, b.call(raw))
+	}
+}
+
+func (b *Toolbox) call(raw map[string]json.RawMessage) (c ToolCall) {
+	args := raw["arguments"]
+	if args == nil {
+		args = raw["parameters"]
+	}
+	if json.Unmarshal(raw["name"], &c.Name) != nil || c.Name == "" {
+		c.Error = "this call has no name"
+		return c
+	}
+	if b.find(c.Name) == nil {
+		c.Error = fmt.Sprintf("there is no tool %q, there is %s", c.Name, strings.Join(b.names(), ", "))
+		return c
+	}
+	c.Arguments = map[string]any{}
+	if len(args) > 0 {
+		v, err := DecodeValue(args)
+		if err != nil {
+			c.Error = "arguments: " + err.Error()
+			return c
+		}
+		c.Arguments = v
+	}
+	return c
+}
+
+// Run makes a call and returns what the model is told.
+func (b *Toolbox) Run(ctx context.Context, c ToolCall) (string, error) {
+	t := b.find(c.Name)
+	switch {
+	case c.Error != "":
+		return "Error: " + c.Error, nil
+	case t == nil || t.Call == nil:
+		return fmt.Sprintf("Error: there is no tool %q", c.Name), nil
+	}
+	v, err := t.Call(ctx, FormatJSON(c.Arguments, Type{}))
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx) // the run ends, the tool says nothing
+	}
+	if err != nil {
+		return "Error: " + err.Error(), nil
+	}
+	if raw, ok := v.(json.RawMessage); ok {
+		var compact bytes.Buffer
+		if json.Compact(&compact, raw) == nil {
+			return compact.String(), nil
+		}
+		return string(raw), nil
+	}
+	if v, err = Normalize(v); err != nil {
+		return "Error: " + err.Error(), nil
+	}
+	return strings.ToValidUTF8(FormatValue(v, Type{}), "\uFFFD"), nil
+}
+
+func (b *Toolbox) find(name string) *Tool {
+	for i := range b.tools {
+		if b.tools[i].Name == name {
+			return &b.tools[i]
+		}
+	}
+	return nil
+}
+
+func (b *Toolbox) names() []string {
+	out := make([]string, len(b.tools))
+	for i, t := range b.tools {
+		out[i] = t.Name
+	}
+	return out
+}
+
+// unsafe reports whether a tool must not run twice for one call.
+func (b *Toolbox) unsafe() bool {
+	for _, t := range b.tools {
+		if t.Unsafe {
+			return true
+		}
+	}
+	return false
+}
