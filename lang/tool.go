@@ -127,8 +127,16 @@ func (b *Toolbox) Text() string {
 			FormatJSON(t.Name, Type{}), FormatJSON(t.Doc, Type{}), t.Schema)
 	}
 	f := forms[b.format]
-	fmt.Fprintf(&s, "</tools>\nTo call a tool, write this and nothing after it:\n%s{\"name\": NAME, \"%s\": {...}}%s\n", f.open, f.args, f.end)
-	s.WriteString("You are then given its result. Answer without a call when you know enough.")
+	s.WriteString("</tools>\nWhen you need a tool, answer with a call of it")
+	if f.open != "" {
+		fmt.Fprintf(&s, " between %s and %s tags", strings.TrimSpace(f.open), strings.TrimSpace(f.end))
+	}
+	name := "NAME"
+	if len(b.tools) > 0 {
+		name = b.tools[0].Name
+	}
+	fmt.Fprintf(&s, ", in this form:\n%s{\"name\": %s, \"%s\": {...}}%s\n", f.open, FormatJSON(name, Type{}), f.args, f.end)
+	s.WriteString("You are then given what it returns. Answer without a call when you know enough.")
 	return s.String()
 }
 
@@ -143,6 +151,17 @@ func (b *Toolbox) Tags() Tags {
 			End:    "}" + f.end,
 			Schema: x.Schema,
 		})
+	}
+	if bare := forms[Llama3].trigger; f.trigger != bare {
+		// Small models forget the tags around a call: it is held to the schema too.
+		t.Triggers = append(t.Triggers, bare)
+		for _, x := range b.tools {
+			t.Tags = append(t.Tags, Tag{
+				Begin:  fmt.Sprintf(`%s %s, "%s": `, bare, FormatJSON(x.Name, Type{}), f.args),
+				End:    "}",
+				Schema: x.Schema,
+			})
+		}
 	}
 	return t
 }
@@ -159,6 +178,16 @@ type ToolCall struct {
 func (b *Toolbox) Calls(answer string) []ToolCall {
 	f := forms[b.format]
 	calls := []ToolCall{}
+	if whole := strings.TrimSpace(answer); strings.HasPrefix(whole, "{") {
+		// Small models forget the tags: an answer that is a call and nothing else
+		// is one.
+		var raw map[string]json.RawMessage
+		if json.Unmarshal([]byte(whole), &raw) == nil && raw["name"] != nil {
+			if c := b.call(raw); c.Error == "" {
+				return append(calls, c)
+			}
+		}
+	}
 	for {
 		i := strings.Index(answer, f.trigger)
 		if i < 0 {

@@ -103,6 +103,9 @@ func TestCallsThatAreWrongAreToldToTheModel(t *testing.T) {
 			t.Errorf("%.60s: %q, %v", answer, got, err)
 		}
 	}
+	if calls := box.Calls(" {\"name\": \"weather\",\n \"arguments\": {\"city\": \"Ulm\"}}\n"); len(calls) != 1 || calls[0].Name != "weather" {
+		t.Error(calls)
+	}
 	if calls := box.Calls("no call at all {}"); calls == nil || len(calls) != 0 {
 		t.Error(calls)
 	}
