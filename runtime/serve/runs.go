@@ -25,6 +25,7 @@ import (
 type run struct {
 	id      string
 	program string
+	chat    string // that it answers, of a client of the AI SDK
 	created time.Time
 	log     *runtime.Log
 	cancel  context.CancelCauseFunc
@@ -149,6 +150,7 @@ type runRequest struct {
 	salt     string
 	attached bool
 	trace    trace.SpanContext // whose trace the run belongs to
+	chat     string            // that the run answers
 }
 
 // readRun reads what a run is given.
@@ -198,7 +200,7 @@ func (s *Server) start(t *tenant, q runRequest) (*run, error) {
 	r := &run{
 		id: "run-" + randomID()[:20], program: q.program.Graph.Name, created: time.Now(),
 		log: runtime.NewLog(s.cfg.Limits.Deltas), cancel: cancel, done: make(chan struct{}),
-		grace: s.cfg.Limits.OrphanGrace, attached: q.attached,
+		grace: s.cfg.Limits.OrphanGrace, attached: q.attached, chat: q.chat,
 	}
 	t.remember(r, s.cfg.Limits.Runs)
 	s.wg.Add(1)

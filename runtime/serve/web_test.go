@@ -4,6 +4,8 @@ package serve
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,4 +69,17 @@ func TestWebPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	node(t, "browser.mjs", "URL="+c.url, "LOCKED="+locked.url, "WORK="+work.url, "JOURNAL="+journal)
+}
+
+// AG-UI's client and the AI SDK's read runs as their own.
+func TestWebClients(t *testing.T) {
+	c := serveFor(t, looksModel(), nil)
+	c.ok("/v1/programs", looks)
+	m, gate := looksModel(), puppet.NewGate()
+	m.SetGate(gate)
+	held := serveFor(t, m, nil)
+	held.ok("/v1/programs", looks)
+	opener := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { gate.Open() }))
+	defer opener.Close()
+	node(t, "clients.mjs", "URL="+c.url, "HELD="+held.url, "GATE="+opener.URL)
 }

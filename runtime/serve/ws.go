@@ -34,11 +34,19 @@ type socket struct {
 	conn   *websocket.Conn
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	out    chan wsMessage
-	wg     sync.WaitGroup // of watches
+	out    chan any
+	take   func(data []byte) bool // carries out what the client said; false ends the connection
+	wg     sync.WaitGroup         // of watches
 
 	mu      sync.Mutex
-	watches map[string]context.CancelFunc
+	watches map[string]*watching // by run, or by request
+}
+
+// watching is one watch.
+type watching struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when nothing more is sent for it
+	chat string        // that the run answers, if it does
 }
 
 // socketProtocol names the version of the messages and events. A client need not
@@ -110,14 +118,20 @@ func (e *closeError) Error() string { return e.reason }
 // end closes the connection with a code, soon.
 func (c *socket) end(code int, reason string) { c.cancel(&closeError{code, reason}) }
 
-// websocket is GET /v1/ws. It returns when the connection is closed and all that
-// belonged to it has ended.
+// websocket is GET /v1/ws.
 func (s *Server) websocket(w http.ResponseWriter, r *http.Request) error {
+	return s.serveSocket(w, r, func(c *socket) func([]byte) bool { return c.takeCommand })
+}
+
+// serveSocket serves one connection, whose messages go to what take returns. It
+// returns when the connection is closed and all that belonged to it has ended.
+func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request, take func(*socket) func([]byte) bool) error {
 	if !websocket.IsWebSocketUpgrade(r) {
 		w.Header().Set("Upgrade", "websocket")
 		return &Error{Status: http.StatusUpgradeRequired, Type: typeInvalid, Code: "upgrade_required", Message: "this address speaks websocket"}
 	}
-	c := &socket{s: s, tenant: tenantOf(r.Context()), out: make(chan wsMessage), watches: map[string]context.CancelFunc{}}
+	c := &socket{s: s, tenant: tenantOf(r.Context()), out: make(chan any), watches: map[string]*watching{}}
+	c.take = take(c)
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer c.cancel(nil)
 	if err := s.sockets.add(c, s.cfg.Limits.Sockets); err != nil {
@@ -178,15 +192,20 @@ func (c *socket) read() {
 			c.end(websocket.CloseUnsupportedData, "messages are to be text")
 			return
 		}
-		m, err := c.command(data)
-		if err != nil {
-			o := toError(err).body().Error
-			m.Type, m.Error = "error", &o
-		}
-		if m.Type != "" && !c.send(c.ctx, m) {
+		if !c.take(data) {
 			return
 		}
 	}
+}
+
+// takeCommand carries out a message of /v1/ws and answers it.
+func (c *socket) takeCommand(data []byte) bool {
+	m, err := c.command(data)
+	if err != nil {
+		o := toError(err).body().Error
+		m.Type, m.Error = "error", &o
+	}
+	return m.Type == "" || c.send(c.ctx, m)
 }
 
 // drain reads on until the peer has answered the close, or the deadline that the
@@ -201,7 +220,7 @@ func (c *socket) drain() {
 }
 
 // send hands a message to the writer.
-func (c *socket) send(ctx context.Context, m wsMessage) bool {
+func (c *socket) send(ctx context.Context, m any) bool {
 	select {
 	case c.out <- m:
 		return true
@@ -286,12 +305,13 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 		return c.watch(x, after, m)
 	case "unwatch":
 		c.mu.Lock()
-		stop := c.watches[x.id]
+		w := c.watches[x.id]
 		c.mu.Unlock()
-		if stop == nil {
+		if w == nil {
 			return m, badRequest("run", "run %s is not watched here", x.id)
 		}
-		stop()
+		w.stop()
+		<-w.done // no event comes after the answer, and the run can be watched again
 	case "cancel":
 		x.cancel(errCancelled)
 	}
@@ -335,36 +355,7 @@ func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
 // watch sends m and then the events of a run after a number, each once and in
 // order, until the run is over.
 func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
-	ctx, stop := context.WithCancel(c.ctx)
-	c.mu.Lock()
-	_, twice := c.watches[x.id]
-	full := len(c.watches) >= c.s.cfg.Limits.Watches
-	if !twice && !full {
-		c.watches[x.id] = stop
-	}
-	c.mu.Unlock()
-	switch {
-	case twice:
-		stop()
-		return m, badRequest("run", "run %s is watched here already; unwatch it first", x.id)
-	case full:
-		stop()
-		return m, &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_watches", Message: "too many runs are watched on this connection"}
-	}
-	leave := x.watch()
-	forget := func() {
-		stop()
-		leave()
-		c.mu.Lock()
-		delete(c.watches, x.id)
-		c.mu.Unlock()
-	}
-	if !c.send(ctx, m) {
-		forget()
-		return wsMessage{}, nil
-	}
-	c.wg.Go(func() {
-		defer forget()
+	err := c.follow(x, x.id, m, func(ctx context.Context) {
 		last := after
 		for e := range x.log.Events(ctx, after) {
 			said := sayable(e)
@@ -382,5 +373,48 @@ func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
 		case <-ctx.Done():
 		}
 	})
+	if err != nil {
+		return m, err
+	}
 	return wsMessage{}, nil
+}
+
+// follow registers a watch of a run under a name, sends its first message, and
+// then has tell send the rest in a goroutine of its own.
+func (c *socket) follow(x *run, name string, first any, tell func(ctx context.Context)) error {
+	ctx, stop := context.WithCancel(c.ctx)
+	w := &watching{stop: stop, done: make(chan struct{}), chat: x.chat}
+	c.mu.Lock()
+	_, twice := c.watches[name]
+	full := len(c.watches) >= c.s.cfg.Limits.Watches
+	if !twice && !full {
+		c.watches[name] = w
+	}
+	c.mu.Unlock()
+	switch {
+	case twice:
+		stop()
+		return badRequest("run", "run %s is watched here already; unwatch it first", name)
+	case full:
+		stop()
+		return &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_watches", Message: "too many runs are watched on this connection"}
+	}
+	leave := x.watch()
+	forget := func() {
+		stop()
+		leave()
+		c.mu.Lock()
+		delete(c.watches, name)
+		c.mu.Unlock()
+		close(w.done)
+	}
+	if !c.send(ctx, first) {
+		forget()
+		return nil
+	}
+	c.wg.Go(func() {
+		defer forget()
+		tell(ctx)
+	})
+	return nil
 }

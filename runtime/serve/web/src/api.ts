@@ -100,8 +100,8 @@ export class Socket {
     return m.run!;
   }
 
-  async command(type: "cancel" | "approve", run: string, more: object = {}): Promise<void> {
-    await this.ask({ type, run, ...more });
+  async cancel(run: string): Promise<void> {
+    await this.ask({ type: "cancel", run });
   }
 
   /** Follows a run from the event after the one numbered seq; the result ends that. */

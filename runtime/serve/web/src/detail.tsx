@@ -1,15 +1,13 @@
 // What is known of the row that is chosen.
 
-import { useState } from "preact/hooks";
-import { socket } from "./store";
 import type { Branch, Node, Origin, Piece, Run } from "./run";
 import { countBranch, span, type Row } from "./rows";
 import { Mark } from "./treegrid";
 
-export function Detail({ run, row, live, name }: { run: Run; row: Row; live: boolean; name: string }) {
+export function Detail({ run, row, name }: { run: Run; row: Row; name: string }) {
   return (
     <aside class="detail" aria-label={"Details of " + name} tabIndex={0}>
-      {row.node ? <NodeDetail run={run} node={row.node} live={live} /> : <BranchDetail run={run} branch={row.branch!} name={name} />}
+      {row.node ? <NodeDetail run={run} node={row.node} /> : <BranchDetail run={run} branch={row.branch!} name={name} />}
     </aside>
   );
 }
@@ -34,12 +32,11 @@ function BranchDetail({ run, branch, name }: { run: Run; branch: Branch; name: s
   );
 }
 
-function NodeDetail({ run, node: n, live }: { run: Run; node: Node; live: boolean }) {
+function NodeDetail({ run, node: n }: { run: Run; node: Node }) {
   const end = n.ended || run.now;
   return (
     <>
       <h2><Mark status={n.status} /> {n.does} <code>{n.id}</code></h2>
-      {n.does === "call" && live && n.status === "running" && <Approval run={run} node={n} />}
       <dl>
         <dt>Status</dt><dd>{n.status}{n.finish === "length" && ", cut at its length limit"}{n.restored && ", from a journal"}</dd>
         <dt>Began</dt><dd>{span(n.started - run.start)}</dd>
@@ -54,6 +51,7 @@ function NodeDetail({ run, node: n, live }: { run: Run; node: Node; live: boolea
         {(n.forced > 0 || n.sampled > 0) && <><dt>Written</dt><dd>{n.forced + n.sampled} tokens: {n.forced} forced, {n.sampled} sampled</dd></>}
       </dl>
       {n.error && <p class="problem">{n.error}</p>}
+      {n.tries.map((why, i) => <p key={i} class="quiet">Try {i + 1}: {why}</p>)}
       {n.pieces.length > 0 && (
         <>
           <h3>Text</h3>
@@ -79,24 +77,6 @@ function NodeDetail({ run, node: n, live }: { run: Run; node: Node; live: boolea
       )}
       {n.value !== undefined && <><h3>Value</h3><pre class="value">{show(n.value)}</pre></>}
     </>
-  );
-}
-
-/** A call that waits for a person's answer. */
-function Approval({ run, node }: { run: Run; node: Node }) {
-  const [said, say] = useState("");
-  if (!node.waits) return null;
-  const answer = (approve: boolean) =>
-    socket.command("approve", run.id, { task: node.id, approve }).then(
-      () => say("Your answer was sent."),
-      (e) => say(e.message),
-    );
-  return (
-    <div class="approval" role="group" aria-label="The run waits for an answer">
-      <p>{node.waits}</p>
-      <button onClick={() => answer(true)}>Approve</button> <button onClick={() => answer(false)}>Refuse</button>
-      <p role="status">{said}</p>
-    </div>
   );
 }
 

@@ -30,8 +30,8 @@ export type Node = {
   scores?: Score[];
   value?: unknown;
   error: string;
+  tries: string[]; // why it had to begin again, each time
   restored: boolean;
-  waits: string; // what a person is asked; empty if nobody is
 };
 
 export type Branch = {
@@ -71,17 +71,16 @@ export function newRun(id = ""): Run {
 }
 
 /** The state after the first n events. */
-export function replay(events: readonly Event[], n = events.length): Run {
+export function replay(events: readonly Event[], n = events.length, times?: readonly number[]): Run {
   const run = newRun();
-  for (let i = 0; i < n; i++) apply(run, events[i]);
+  for (let i = 0; i < n; i++) apply(run, events[i], times?.[i]);
   return run;
 }
 
-/** Takes one event. Those that were taken already are ignored. */
-export function apply(run: Run, e: Event): void {
+/** Takes one event; t is its time, for those who have it as a number. Events that were taken already are ignored. */
+export function apply(run: Run, e: Event, t = e.time ? timeOf(e.time) : run.now): void {
   if (e.seq <= run.seq) return;
   run.seq = e.seq;
-  const t = e.time ? timeOf(e.time) : run.now;
   if (!run.start) {
     run.start = t;
     run.branches.get("")!.started = t;
@@ -103,9 +102,11 @@ export function apply(run: Run, e: Event): void {
       b.error = e.error ?? "";
       break;
     }
-    case "node_started":
-      node(run, e, t);
+    case "node_started": {
+      const n = node(run, e, t);
+      if (n.status !== "running") again(n);
       break;
+    }
     case "prompt": {
       const n = node(run, e, t);
       n.prompted ||= t;
@@ -115,6 +116,15 @@ export function apply(run: Run, e: Event): void {
     }
     case "delta":
       delta(node(run, e, t), e, t);
+      break;
+    case "node_retried": {
+      const n = node(run, e, t);
+      n.tries.push(e.error ?? "");
+      again(n);
+      break;
+    }
+    case "node_refused":
+      node(run, e, t).tries.push(e.error ?? "");
       break;
     case "node_finished":
       finish(node(run, e, t), e, t);
@@ -174,13 +184,22 @@ function node(run: Run, e: Event, t: number): Node {
   if (!n) {
     n = {
       id, branch: e.branch ?? "", does: "", status: "running", started: t, prompted: 0, first: 0, ended: 0, done: 0, total: 0,
-      pieces: [], bytes: 0, forced: 0, sampled: 0, finish: "", error: "", restored: false, waits: "",
+      pieces: [], bytes: 0, forced: 0, sampled: 0, finish: "", error: "", tries: [], restored: false,
     };
     run.nodes.set(id, n);
     branch(run, n.branch, t).items.push({ node: id });
   }
   if (e.does) n.does = e.does;
   return n;
+}
+
+/** A node begins once more: what it wrote before is void. */
+function again(n: Node): void {
+  n.status = "running";
+  n.ended = n.first = n.bytes = n.forced = n.sampled = 0;
+  n.pieces = [];
+  n.cost = n.scores = n.value = undefined;
+  n.error = "";
 }
 
 function delta(n: Node, e: Event, t: number): void {

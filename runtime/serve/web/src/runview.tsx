@@ -34,7 +34,7 @@ export function RunView({ rec }: { rec: Recording }) {
     setClosed(next);
   };
   const setAll = (open: boolean) => setClosed(open ? new Set() : new Set([...run.branches.keys()].filter((b) => b).map((b) => "b:" + b)));
-  const cancel = () => socket.command("cancel", rec.id).catch((e) => setProblem(e.message));
+  const cancel = () => socket.cancel(rec.id).catch((e) => setProblem(e.message));
   return (
     <section aria-labelledby="run-title" class="run">
       <header class="run-head">
@@ -52,7 +52,7 @@ export function RunView({ rec }: { rec: Recording }) {
       <Summary run={run} />
       <div class="split">
         <TreeGrid run={run} rows={rows} now={moment === null ? rec.now() : run.now} end={rec.now()} chosen={row.key} choose={choose} toggle={toggle} />
-        <Detail run={run} row={row} live={!rec.over && moment === null} name={nameOf(run, row)} />
+        <Detail run={run} row={row} name={nameOf(run, row)} />
       </div>
       <Slider rec={rec} moment={moment} setMoment={setMoment} />
     </section>

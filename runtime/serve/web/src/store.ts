@@ -35,6 +35,7 @@ export class Signal {
 /** A run with all of its events, live or from a file. */
 export class Recording {
   readonly events: Event[] = [];
+  private times: number[] = []; // of the events
   readonly live: Run;
   readonly signal = new Signal();
   over = false;
@@ -49,8 +50,10 @@ export class Recording {
   }
 
   take(e: Event): void {
+    const t = e.time ? timeOf(e.time) : this.live.now;
     this.events.push(e);
-    apply(this.live, e);
+    this.times.push(t);
+    apply(this.live, e, t);
     this.heard = performance.now();
     this.signal.changed();
   }
@@ -85,9 +88,9 @@ export class Recording {
   stateAt(n: number): Run {
     if (n >= this.events.length) return this.live;
     if (!this.shown || n < this.at) {
-      this.shown = replay(this.events, n);
+      this.shown = replay(this.events, n, this.times);
     } else {
-      for (let i = this.at; i < n; i++) apply(this.shown, this.events[i]);
+      for (let i = this.at; i < n; i++) apply(this.shown, this.events[i], this.times[i]);
     }
     this.at = n;
     return this.shown;
@@ -99,8 +102,7 @@ export class Recording {
     let hi = this.events.length;
     while (lo < hi) {
       const mid = (lo + hi) >> 1;
-      const t = this.events[mid].time;
-      if (!t || timeOf(t) <= ms) lo = mid + 1;
+      if (this.times[mid] <= ms) lo = mid + 1;
       else hi = mid;
     }
     return lo;

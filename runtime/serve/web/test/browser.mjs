@@ -21,7 +21,7 @@ async function open(address) {
   page.on("request", (r) => {
     if (!/^(http|ws):\/\/127\.0\.0\.1:|^blob:|^data:/.test(r.url())) problems.push("a request to " + r.url());
   });
-  page.on("console", (m) => m.type() === "error" && !/40[13]/.test(m.text()) && problems.push(m.text()));
+  page.on("console", (m) => m.type() === "error" && !/40[013]/.test(m.text()) && problems.push(m.text()));
   await page.goto(address);
   return page;
 }
