@@ -27,6 +27,9 @@ const queryTile = 16
 // Queries is a block of queries, packed for Attend in tiles of queryTile. It
 // is the scratch space of one thread.
 type Queries struct {
+	// Softcap c makes scores s into c*tanh(s/c); 0 for none.
+	Softcap float32
+
 	n, dim int
 	q      []float32 // [tile][dim][t], rounded to bfloat16
 	pairs  []uint32  // [tile][dim/2][t], the same as pairs
@@ -107,6 +110,9 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages []int32, fi
 	scores(&q.sa, t)
 	for i := range t {
 		s := q.s[i*Span:][:n]
+		if q.Softcap > 0 {
+			Softcap(s, q.Softcap)
+		}
 		lo, hi := max(0, q.lo[first+i]-base), min(n, q.hi[first+i]-base)
 		if lo >= hi {
 			clear(s)

@@ -12,3 +12,15 @@ func Gate(dst, gate, up []float32, gelu bool) {
 
 // Add computes dst += x.
 func Add(dst, x []float32) { add(dst[:len(x)], x) }
+
+// Softcap replaces each x by c*tanh(x/c).
+func Softcap(x []float32, c float32) {
+	for i, v := range x {
+		x[i] = c * tanh32(v/c)
+	}
+}
+
+// tanh32 is tanh to about 1e-7, the same on every machine.
+func tanh32(z float32) float32 {
+	return 1 - 2/(exp32(2*z)+1)
+}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -32,25 +33,37 @@ type Config struct {
 	RopeBase      float64 // base of the rotary frequencies in global layers
 	RopeBaseLocal float64 // the same in local layers
 	RopeDim       int     // leading dimensions of a head that are rotated
+	AttnSoftcap   float32 // scores s become c*tanh(s/c); 0 for none
+	FinalSoftcap  float32 // the same for logits
+	// Experts is the number of feed-forward parts of a layer, each of width FFN,
+	// of which a token goes through ExpertsUsed; 0 without a mixture.
+	Experts, ExpertsUsed int
 }
 
 // family holds what differs between the architectures.
 type family struct {
-	neox       bool // rotate element i with i+n/2 instead of 2i with 2i+1
-	bias       bool // q, k and v projections carry biases
-	qkNorm     bool // queries and keys are normalised per head
-	postNorm   bool // outputs of attention and feed-forward are normalised too
-	gelu       bool // gate by GELU (tanh form) instead of SiLU
-	scaleEmbed bool // multiply embeddings by sqrt(Dim)
-	window     int  // every window-th layer is global, the others are local; 0: all global
-	localBase  float64
+	neox       bool    // rotate element i with i+n/2 instead of 2i with 2i+1
+	bias       bool    // q, k and v projections carry biases
+	qkNorm     bool    // queries and keys are normalised per head
+	postNorm   bool    // outputs of attention and feed-forward are normalised too
+	gelu       bool    // gate by GELU (tanh form) instead of SiLU
+	scaleEmbed bool    // multiply embeddings by sqrt(Dim)
+	window     int     // every window-th layer is global, the others are local; 0: all global
+	allLocal   bool    // all layers are local if the file names a window
+	localBase  float64 // rotary base of local layers, 0: that of the others
+	fused      bool    // one tensor for q, k and v, and one for gate and up
+	experts    bool    // may be a mixture of experts
+	wide       int     // number of layers of the model whose attention scale goes by Dim/Heads
 }
 
 var families = map[string]family{
-	"llama":  {},
-	"qwen2":  {neox: true, bias: true},
-	"qwen3":  {neox: true, qkNorm: true},
-	"gemma3": {neox: true, qkNorm: true, postNorm: true, gelu: true, scaleEmbed: true, window: 6, localBase: 10000},
+	"llama":    {experts: true}, // mistral, mixtral, smollm and more
+	"qwen2":    {neox: true, bias: true},
+	"qwen3":    {neox: true, qkNorm: true},
+	"qwen3moe": {neox: true, qkNorm: true, experts: true},
+	"gemma2":   {neox: true, postNorm: true, gelu: true, scaleEmbed: true, window: 2, wide: 46},
+	"gemma3":   {neox: true, qkNorm: true, postNorm: true, gelu: true, scaleEmbed: true, window: 6, localBase: 10000, wide: 62},
+	"phi3":     {neox: true, fused: true, allLocal: true},
 }
 
 // Families lists the architectures that Load accepts, sorted.
@@ -69,6 +82,7 @@ const (
 	maxLayers  = 1 << 12
 	maxDim     = 1 << 20
 	maxContext = 1 << 28
+	maxExperts = 1 << 12
 )
 
 // readConfig reads and checks the metadata of f.
@@ -114,16 +128,35 @@ func readConfig(f *gguf.File) (Config, family, error) {
 	c.RopeBaseLocal = c.RopeBase
 	if fam.window > 0 {
 		c.SlidingWindow = r.count("attention.sliding_window", 512, maxContext)
-		c.RopeBaseLocal = r.float("rope.freq_base_swa", fam.localBase)
+		c.RopeBaseLocal = r.float("rope.freq_base_swa", cmp.Or(fam.localBase, c.RopeBase))
+	}
+	if n := r.optional("attention.sliding_window"); fam.allLocal && n > 0 && n < int64(c.ContextLength) {
+		c.SlidingWindow = int(n)
+	}
+	if r.f.Has(arch + ".attn_logit_softcapping") {
+		c.AttnSoftcap = float32(r.float("attn_logit_softcapping", 50))
+	}
+	if r.f.Has(arch + ".final_logit_softcapping") {
+		c.FinalSoftcap = float32(r.float("final_logit_softcapping", 30))
 	}
 	if n := r.optional("expert_count"); r.err == nil && n > 0 {
-		r.err = fmt.Errorf("model: %s with %d experts: mixtures of experts are not supported", arch, n)
+		if !fam.experts {
+			return c, fam, fmt.Errorf("model: %s with %d experts: mixtures of experts are not supported in this family", arch, n)
+		}
+		c.Experts = r.count("expert_count", 0, maxExperts)
+		c.ExpertsUsed = r.count("expert_used_count", 0, c.Experts)
+		c.FFN = r.count("expert_feed_forward_length", c.FFN, maxDim)
 	}
 	return c, fam, r.err
 }
 
 // local tells whether layer l attends to its sliding window only.
-func (c *Config) local(l, every int) bool { return every > 0 && (l+1)%every != 0 }
+func (c *Config) local(l int, fam *family) bool {
+	return fam.allLocal && c.SlidingWindow > 0 || fam.window > 0 && (l+1)%fam.window != 0
+}
+
+// anyLocal tells whether some layer does.
+func (c *Config) anyLocal() bool { return c.SlidingWindow > 0 }
 
 // metaReader reads hyperparameters and keeps the first error.
 type metaReader struct {

@@ -23,5 +23,6 @@
 //
 // # Families
 //
-// llama (with its many descendants), qwen2, qwen3 and gemma3. See [Families].
+// llama (with its many descendants, mistral, mixtral and smollm among them), qwen2,
+// qwen3, qwen3moe, gemma2, gemma3 and phi3. See [Families].
 package model

@@ -94,7 +94,7 @@ func (w *workspace) chunkForward(segs []segment) {
 	m := w.m
 	n := len(w.toks)
 	for i := range w.plans {
-		if i == 1 && m.fam.window == 0 {
+		if i == 1 && !m.cfg.anyLocal() {
 			break
 		}
 		w.plans[i].build(segs)
@@ -200,9 +200,14 @@ func (w *workspace) valueJob(l *layer) gemmJob { return gemmJob{l.v, w.qkv[w.val
 func (w *workspace) attend(n int) {
 	m, l := w.m, &w.m.layers[w.layer]
 	c := &m.cfg
-	m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
-	w.expect(c.Heads*c.HeadDim, n, l.o)
-	m.pool.Run(n, w.fnMerge)
+	if m.reference {
+		w.expect(c.Heads*c.HeadDim, n, l.o)
+		m.pool.Run(n, w.fnExact)
+	} else {
+		m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
+		w.expect(c.Heads*c.HeadDim, n, l.o)
+		m.pool.Run(n, w.fnMerge)
+	}
 	w.gemms = append(w.gemms[:0], gemmJob{l.o, w.y, w.dim})
 	w.multiply()
 	w.hasY, w.addY = true, l.attnPostNorm
@@ -211,6 +216,11 @@ func (w *workspace) attend(n int) {
 // feed is the feed-forward half of the current layer.
 func (w *workspace) feed(n int) {
 	m, l := w.m, &w.m.layers[w.layer]
+	if l.router != nil {
+		w.mixture(n, l)
+		w.hasY, w.addY = true, l.ffnPostNorm
+		return
+	}
 	w.norm(n, l.ffnNorm, l.gate, l.up)
 	w.gemms = append(w.gemms[:0], gemmJob{l.gate, w.gate, w.ffn}, gemmJob{l.up, w.up, w.ffn})
 	w.multiply()
@@ -285,7 +295,7 @@ func (w *workspace) doEmbed(_, i int) {
 	}
 	n := m.cfg.RopeDim / 2
 	for j := range m.rope {
-		if j == 1 && m.fam.window == 0 {
+		if j == 1 && !m.cfg.anyLocal() {
 			break
 		}
 		m.rope[j].angles(w.cos[j][i*n:][:n], w.sin[j][i*n:][:n], t.pos)
@@ -379,6 +389,10 @@ func (w *workspace) doKeys(_, i int) {
 		rotate(head, cos, sin, m.fam.neox)
 		kv := w.kv.head(w.layer, h)
 		kv.Store(page, t.pos%PageSize, head, v[h*hd:][:hd])
+		if m.reference {
+			copy(w.kv.exact(w.layer, h, page, t.pos%PageSize, 0), head)
+			copy(w.kv.exact(w.layer, h, page, t.pos%PageSize, 1), v[h*hd:][:hd])
+		}
 	}
 }
 
@@ -386,8 +400,8 @@ func (w *workspace) doKeys(_, i int) {
 // log2(e), since package compute takes powers of 2.
 func (m *Model) attentionScale() float32 {
 	d := float64(m.cfg.HeadDim)
-	if m.cfg.Arch == "gemma3" && m.cfg.Layers == 62 {
-		d = float64(m.cfg.Dim / m.cfg.Heads) // the 27B model only
+	if m.fam.wide > 0 && m.cfg.Layers == m.fam.wide {
+		d = float64(m.cfg.Dim / m.cfg.Heads) // the 27B models only
 	}
 	return float32(math.Log2E / math.Sqrt(d))
 }
@@ -398,6 +412,7 @@ func (w *workspace) doAttend(worker, task int) {
 	hd, group := c.HeadDim, c.Heads/c.KVHeads
 	t, head := &p.tasks[task/c.KVHeads], task%c.KVHeads
 	q.Reset(t.n*group, hd, c.Heads)
+	q.Softcap = w.m.softcap
 	for j := range t.n {
 		i := t.first + j
 		pos := w.toks[i].pos
@@ -449,5 +464,12 @@ func (w *workspace) doFinal(worker, i int) {
 }
 
 func (w *workspace) doLogits(_, task int) {
-	w.m.output.MulTo(w.outTo, w.acts, task*w.chunk, min(w.m.output.Panels(), (task+1)*w.chunk))
+	p0, p1 := task*w.chunk, min(w.m.output.Panels(), (task+1)*w.chunk)
+	w.m.output.MulTo(w.outTo, w.acts, p0, p1)
+	if c := w.m.cfg.FinalSoftcap; c > 0 {
+		r0, r1 := p0*compute.PanelRows, min(w.m.cfg.Vocab, p1*compute.PanelRows)
+		for _, l := range w.outTo {
+			compute.Softcap(l[r0:r1], c)
+		}
+	}
 }

@@ -20,6 +20,9 @@ type KV struct {
 	pages int
 	mem   *compute.Memory
 	data  []uint16 // [layer][kv head][keys, values][page]
+
+	full   *compute.Memory // not rounded, if the model asks for it
+	floats []float32       // [layer][kv head][page][position][keys, values]
 }
 
 // NewKV returns a KV of the given number of pages.
@@ -35,7 +38,22 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: memory for %d KV pages of %d bytes: %w", pages, 2*n, err)
 	}
-	return &KV{m: m, pages: pages, mem: mem, data: mem.Uint16s()}, nil
+	k := &KV{m: m, pages: pages, mem: mem, data: mem.Uint16s()}
+	if m.reference {
+		if k.full, err = compute.NewMemory(pages * n * 4); err != nil {
+			mem.Free()
+			return nil, fmt.Errorf("model: memory for %d KV pages in float32: %w", pages, err)
+		}
+		k.floats = k.full.Float32s()
+	}
+	return k, nil
+}
+
+// exact returns the key (part 0) or value (part 1) of a position in float32.
+func (k *KV) exact(layer, head, page, pos, part int) []float32 {
+	hd := k.m.cfg.HeadDim
+	at := ((((layer*k.m.cfg.KVHeads+head)*k.pages+page)*PageSize+pos)*2 + part) * hd
+	return k.floats[at:][:hd]
 }
 
 // layerPage returns the number of values that one page has in one layer.
@@ -45,7 +63,13 @@ func (m *Model) layerPage() int { return 2 * PageSize * m.cfg.HeadDim * m.cfg.KV
 func (k *KV) Pages() int { return k.pages }
 
 // PageBytes returns the size in bytes of one page over all layers.
-func (k *KV) PageBytes() int { return 2 * k.m.layerPage() * k.m.cfg.Layers }
+func (k *KV) PageBytes() int {
+	n := 2
+	if k.m.reference {
+		n += 4
+	}
+	return n * k.m.layerPage() * k.m.cfg.Layers
+}
 
 // CopyPage copies the keys and values of the first tokens positions of page
 // src to page dst, in all layers. What dst holds at later positions is
@@ -58,6 +82,12 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 	for part := range k.m.cfg.Layers * k.m.cfg.KVHeads * 2 {
 		p := k.data[part*k.pages*n:][:k.pages*n]
 		copy(p[int(dst)*n:][:n], p[int(src)*n:][:n])
+	}
+	if k.m.reference {
+		for part := range k.m.cfg.Layers * k.m.cfg.KVHeads {
+			p := k.floats[part*k.pages*2*n:][:k.pages*2*n]
+			copy(p[int(dst)*2*n:][:2*n], p[int(src)*2*n:][:2*n])
+		}
 	}
 }
 
@@ -76,5 +106,9 @@ func (k *KV) Close() {
 	if k.mem != nil {
 		k.mem.Free()
 		k.mem, k.data = nil, nil
+	}
+	if k.full != nil {
+		k.full.Free()
+		k.full, k.floats = nil, nil
 	}
 }

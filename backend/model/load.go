@@ -2,7 +2,9 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"runtime"
+	"strings"
 
 	"github.com/coppice-run/coppice/backend/compute"
 	"github.com/coppice-run/coppice/backend/gguf"
@@ -26,12 +28,13 @@ func Load(f *gguf.File, o Options) (*Model, error) {
 	if threads == 0 {
 		threads = runtime.NumCPU()
 	}
-	m := &Model{cfg: cfg, fam: fam, pool: compute.NewPool(min(threads, maxThreads))}
+	m := &Model{cfg: cfg, fam: fam, reference: o.Float32Attention, pool: compute.NewPool(min(threads, maxThreads))}
 	if err := m.load(f, o); err != nil {
 		m.Close()
 		return nil, err
 	}
 	m.scale = m.attentionScale()
+	m.softcap = float32(float64(cfg.AttnSoftcap) * math.Log2E)
 	m.ws = newWorkspace(m)
 	return m, nil
 }
@@ -96,7 +99,10 @@ func (m *Model) load(f *gguf.File, o Options) error {
 		m.output = m.embed
 	}
 	for _, j := range l.jobs {
-		if j.dst != &m.embed || m.output == m.embed {
+		switch {
+		case strings.HasSuffix(j.t.Name, "_exps.weight"):
+			m.storedExperts += len(j.t.Data)
+		case j.dst != &m.embed || m.output == m.embed:
 			m.stored += len(j.t.Data)
 		}
 	}
@@ -107,16 +113,32 @@ func (l *loader) layer(dst *layer, m *Model, i int) {
 	c := &m.cfg
 	name := func(s string) string { return fmt.Sprintf("blk.%d.%s", i, s) }
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	dst.local = c.local(i, m.fam.window)
+	dst.local = c.local(i, &m.fam)
 	dst.attnNorm = l.vector(name("attn_norm.weight"), c.Dim)
 	dst.ffnNorm = l.vector(name("ffn_norm.weight"), c.Dim)
-	l.matrix(&dst.q, name("attn_q.weight"), qd, c.Dim)
-	l.matrix(&dst.k, name("attn_k.weight"), kd, c.Dim)
-	l.matrix(&dst.v, name("attn_v.weight"), kd, c.Dim)
+	if m.fam.fused {
+		l.parts(name("attn_qkv.weight"), c.Dim, part{&dst.q, qd}, part{&dst.k, kd}, part{&dst.v, kd})
+	} else {
+		l.matrix(&dst.q, name("attn_q.weight"), qd, c.Dim)
+		l.matrix(&dst.k, name("attn_k.weight"), kd, c.Dim)
+		l.matrix(&dst.v, name("attn_v.weight"), kd, c.Dim)
+	}
 	l.matrix(&dst.o, name("attn_output.weight"), c.Dim, qd)
-	l.matrix(&dst.gate, name("ffn_gate.weight"), c.FFN, c.Dim)
-	l.matrix(&dst.up, name("ffn_up.weight"), c.FFN, c.Dim)
-	l.matrix(&dst.down, name("ffn_down.weight"), c.Dim, c.FFN)
+	switch {
+	case c.Experts > 0:
+		l.matrix(&dst.router, name("ffn_gate_inp.weight"), c.Experts, c.Dim)
+		dst.experts = make([]expert, c.Experts)
+		l.stack(name("ffn_gate_exps.weight"), c.FFN, c.Dim, func(e int) **compute.Matrix { return &dst.experts[e].gate }, c.Experts)
+		l.stack(name("ffn_up_exps.weight"), c.FFN, c.Dim, func(e int) **compute.Matrix { return &dst.experts[e].up }, c.Experts)
+		l.stack(name("ffn_down_exps.weight"), c.Dim, c.FFN, func(e int) **compute.Matrix { return &dst.experts[e].down }, c.Experts)
+	case m.fam.fused:
+		l.parts(name("ffn_up.weight"), c.Dim, part{&dst.gate, c.FFN}, part{&dst.up, c.FFN})
+		l.matrix(&dst.down, name("ffn_down.weight"), c.Dim, c.FFN)
+	default:
+		l.matrix(&dst.gate, name("ffn_gate.weight"), c.FFN, c.Dim)
+		l.matrix(&dst.up, name("ffn_up.weight"), c.FFN, c.Dim)
+		l.matrix(&dst.down, name("ffn_down.weight"), c.Dim, c.FFN)
+	}
 	if m.fam.bias {
 		dst.qBias = l.vector(name("attn_q.bias"), qd)
 		dst.kBias = l.vector(name("attn_k.bias"), kd)
@@ -172,20 +194,70 @@ func (l *loader) vector(name string, n int) []float32 {
 
 // matrix asks for a tensor to be packed into *dst.
 func (l *loader) matrix(dst **compute.Matrix, name string, rows, cols int) {
-	t, ok := l.tensor(name, cols, rows)
+	if t, ok := l.tensor(name, cols, rows); ok {
+		l.add(dst, t, rows, cols)
+	}
+}
+
+// part is some rows of a tensor that holds several matrices.
+type part struct {
+	dst  **compute.Matrix
+	rows int
+}
+
+// parts asks for the matrices that follow each other in a tensor.
+func (l *loader) parts(name string, cols int, parts ...part) {
+	rows := 0
+	for _, p := range parts {
+		rows += p.rows
+	}
+	if t, ok := l.tensor(name, cols, rows); ok {
+		l.cut(t, cols, parts)
+	}
+}
+
+// stack asks for n matrices that lie in one tensor of three dimensions.
+func (l *loader) stack(name string, rows, cols int, dst func(i int) **compute.Matrix, n int) {
+	t, ok := l.tensor(name, cols, rows, n)
 	if !ok {
+		return
+	}
+	parts := make([]part, n)
+	for i := range parts {
+		parts[i] = part{dst(i), rows}
+	}
+	l.cut(t, cols, parts)
+}
+
+// cut adds the parts of a tensor.
+func (l *loader) cut(t gguf.Tensor, cols int, parts []part) {
+	row := t.Type.RowBytes(cols)
+	for _, p := range parts {
+		if n := p.rows * row; n > len(t.Data) {
+			l.err = fmt.Errorf("model: tensor %s has too few bytes for its shape %v as %v", t.Name, t.Shape, t.Type)
+			return
+		}
+		one := t
+		one.Data, t.Data = t.Data[:p.rows*row], t.Data[p.rows*row:]
+		l.add(p.dst, one, p.rows, cols)
+	}
+}
+
+// add asks for rows to be packed into *dst.
+func (l *loader) add(dst **compute.Matrix, t gguf.Tensor, rows, cols int) {
+	if l.err != nil {
 		return
 	}
 	kind, ok := kindOf(t.Type)
 	if !ok {
-		l.err = fmt.Errorf("model: tensor %s is stored as %v, which is not supported", name, t.Type)
+		l.err = fmt.Errorf("model: tensor %s is stored as %v, which is not supported", t.Name, t.Type)
 		return
 	}
 	if l.exact {
 		kind = compute.Float32
 	}
 	if cols%t.Type.BlockSize() != 0 || len(t.Data) != t.Type.RowBytes(rows*cols) {
-		l.err = fmt.Errorf("model: tensor %s has %d bytes, which do not hold %d rows of %d values as %v", name, len(t.Data), rows, cols, t.Type)
+		l.err = fmt.Errorf("model: tensor %s has %d bytes, which do not hold %d rows of %d values as %v", t.Name, len(t.Data), rows, cols, t.Type)
 		return
 	}
 	l.jobs = append(l.jobs, packJob{t: t, kind: kind, rows: rows, cols: cols, dst: dst})

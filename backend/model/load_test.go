@@ -57,7 +57,7 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 		edit func([]gguf.KV, []gguf.Tensor) ([]gguf.KV, []gguf.Tensor)
 		want string
 	}{
-		{"family", set("general.architecture", "mamba"), `unknown model family "mamba"; known are gemma3, llama`},
+		{"family", set("general.architecture", "mamba"), `unknown model family "mamba"; known are gemma2, gemma3, llama`},
 		{"no layers", set("llama.block_count", uint32(0)), "llama.block_count is 0"},
 		{"many layers", set("llama.block_count", uint32(4000)), "4000 layers"},
 		{"more layers", set("llama.block_count", uint32(3)), "blk.2.attn_norm.weight is missing"},
@@ -68,7 +68,8 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 		{"text", set("llama.embedding_length", "wide"), "embedding_length is not one integer"},
 		{"huge", set("llama.feed_forward_length", uint32(1<<31)), "feed_forward_length"},
 		{"eps", set("llama.attention.layer_norm_rms_epsilon", float32(-1)), "positive"},
-		{"experts", set("llama.expert_count", uint32(8)), "experts"},
+		{"experts", set("llama.expert_count", uint32(8)), "expert_used_count is missing"},
+		{"many experts", set("llama.expert_count", uint32(1<<30)), "expert_count is 1073741824"},
 		{"rope", set("llama.rope.scaling.type", "dynamic"), `rope scaling "dynamic"`},
 		{"renamed", tensor("blk.1.ffn_up.weight", func(x *gguf.Tensor) { x.Name = "other" }), "blk.1.ffn_up.weight is missing"},
 		{"turned", tensor("blk.1.ffn_up.weight", func(x *gguf.Tensor) { x.Shape = []int{x.Shape[1], x.Shape[0]} }), "blk.1.ffn_up.weight has shape [96 64], want [64 96]"},

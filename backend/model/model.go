@@ -14,6 +14,11 @@ type Options struct {
 	// GOMAXPROCS >= Threads+1, otherwise network handlers wait for the scheduler.
 	Threads int
 
+	// Float32Attention computes attention in float32 from keys and values that are
+	// not rounded to bfloat16. It is many times slower and takes three times the
+	// memory of a KV: it is there to tell what the rounding costs.
+	Float32Attention bool
+
 	// exact expands all weights to float32 and leaves activations alone. It is for
 	// tests: the result differs from that of another engine by rounding only.
 	exact bool
@@ -22,17 +27,20 @@ type Options struct {
 // A Model is a loaded model. It is safe for concurrent use; steps run one
 // after the other.
 type Model struct {
-	cfg    Config
-	fam    family
-	pool   *compute.Pool
-	mem    []*compute.Memory // what the matrices lie in
-	embed  *compute.Matrix   // [Vocab][Dim]
-	output *compute.Matrix   // [Vocab][Dim]; embed when tied
-	norm   []float32         // final norm, [Dim]
-	layers []layer
-	rope   [2]rope // global, local
-	scale  float32 // of queries
-	stored int     // bytes of the matrices that a step reads, in the file
+	cfg           Config
+	fam           family
+	pool          *compute.Pool
+	mem           []*compute.Memory // what the matrices lie in
+	embed         *compute.Matrix   // [Vocab][Dim]
+	output        *compute.Matrix   // [Vocab][Dim]; embed when tied
+	norm          []float32         // final norm, [Dim]
+	layers        []layer
+	rope          [2]rope // global, local
+	scale         float32 // of queries
+	softcap       float32 // of scores, in their units
+	reference     bool    // see Options.Float32Attention
+	stored        int     // bytes of the matrices that a step reads, in the file
+	storedExperts int     // of those of which a token reads some
 
 	mu     sync.Mutex // guards the following
 	ws     *workspace
@@ -48,7 +56,13 @@ type layer struct {
 	q, k, v, o                *compute.Matrix
 	gate, up, down            *compute.Matrix
 	local                     bool // sliding window
+
+	router  *compute.Matrix // [Experts][Dim]; nil without a mixture
+	experts []expert        // instead of gate, up and down
 }
+
+// expert is one feed-forward part of a mixture.
+type expert struct{ gate, up, down *compute.Matrix }
 
 // Config returns the description of the model.
 func (m *Model) Config() Config { return m.cfg }

@@ -16,7 +16,8 @@ type rope struct {
 // Scaling follows the keys that llama.cpp's converter writes: linear divides
 // positions by the factor; yarn interpolates low frequencies only (Peng et al.,
 // "YaRN: Efficient Context Window Extension of Large Language Models", 2023,
-// section 3.2 to 3.4); Llama 3 ships the divisors as tensor rope_freqs.weight.
+// section 3.2 to 3.4); longrope divides by the factors in the tensors
+// rope_factors_long.weight and rope_factors_short.weight; Llama 3 ships the divisors as tensor rope_freqs.weight.
 func (m *Model) setRope(l *loader) error {
 	c := &m.cfg
 	n := c.RopeDim / 2
@@ -43,8 +44,12 @@ func (m *Model) setRope(l *loader) error {
 			return r.err
 		}
 		global.yarn(c.RopeBase, c.RopeDim, factor, orig, fast, slow, att)
+	case "longrope":
+		if err := m.longRope(l, &r, &global); err != nil {
+			return err
+		}
 	default:
-		return fmt.Errorf("model: rope scaling %q is not supported (known: none, linear, yarn, and llama3 by rope_freqs.weight)", kind)
+		return fmt.Errorf("model: rope scaling %q is not supported (known: none, linear, yarn, longrope, and llama3 by rope_freqs.weight)", kind)
 	}
 	if _, ok := l.f.Tensor("rope_freqs.weight"); ok {
 		div := l.vector("rope_freqs.weight", n)
@@ -56,7 +61,37 @@ func (m *Model) setRope(l *loader) error {
 		}
 	}
 	m.rope = [2]rope{global, plainRope(c.RopeBaseLocal, c.RopeDim)}
+	if m.fam.allLocal {
+		m.rope[1] = global
+	}
 	return nil
+}
+
+// longRope divides each frequency by a factor of the file: one set for models as
+// they were trained, one for those whose context was stretched. The context of
+// the file says which, so that a prompt's length never changes how it begins.
+func (m *Model) longRope(l *loader, r *metaReader, global *rope) error {
+	c := &m.cfg
+	orig := r.count("rope.scaling.original_context_length", c.ContextLength, maxContext)
+	name, stretch := "rope_factors_short.weight", max(1, float64(c.ContextLength)/float64(orig))
+	if c.ContextLength > orig {
+		name = "rope_factors_long.weight"
+	}
+	global.mag = 1
+	if stretch > 1 {
+		global.mag = math.Sqrt(1 + math.Log(stretch)/math.Log(float64(orig)))
+	}
+	global.mag = r.float("rope.scaling.attn_factor", global.mag)
+	if r.err != nil {
+		return r.err
+	}
+	for i, d := range l.vector(name, c.RopeDim/2) {
+		if !(d > 0) {
+			return fmt.Errorf("model: tensor %s holds %v at %d, want positive numbers", name, d, i)
+		}
+		global.freq[i] /= float64(d)
+	}
+	return l.err
 }
 
 func plainRope(base float64, dim int) rope {

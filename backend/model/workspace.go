@@ -58,10 +58,12 @@ type workspace struct {
 	outTo  [][]float32   // where their logits go
 	logits [][]float32
 
+	mix *mixture // nil without experts
+
 	scratch []*scratch // per thread
 
 	// The sections, as functions made once.
-	fnEmbed, fnNorm, fnGemm, fnHeads, fnQueries, fnKeys, fnAttend, fnMerge, fnGate, fnFinal, fnLogits func(worker, task int)
+	fnEmbed, fnNorm, fnGemm, fnHeads, fnQueries, fnKeys, fnAttend, fnMerge, fnGate, fnFinal, fnLogits, fnExact func(worker, task int)
 }
 
 // scratch is the private space of one thread.
@@ -112,7 +114,10 @@ func newWorkspace(m *Model) *workspace {
 	w.fnEmbed, w.fnNorm, w.fnGemm, w.fnHeads = w.doEmbed, w.doNorm, w.doGemm, w.doHeads
 	w.fnQueries, w.fnKeys = w.doQueries, w.doKeys
 	w.fnAttend, w.fnMerge, w.fnGate = w.doAttend, w.doMerge, w.doGate
-	w.fnFinal, w.fnLogits = w.doFinal, w.doLogits
+	w.fnFinal, w.fnLogits, w.fnExact = w.doFinal, w.doLogits, w.doExact
+	if c.Experts > 0 {
+		w.mix = newMixture(w)
+	}
 	return w
 }
 
@@ -128,6 +133,9 @@ func (w *workspace) bytes() int64 {
 	n := len(w.x) + len(w.y) + len(w.qkv) + len(w.gate) + len(w.up)
 	for i := range w.cos {
 		n += len(w.cos[i]) + len(w.sin[i])
+	}
+	if w.mix != nil {
+		n += len(w.mix.h) + len(w.mix.out) + len(w.mix.route)
 	}
 	return 4*int64(n+slotFloats) + w.acts.Bytes()
 }
