@@ -12,8 +12,8 @@ var (
 	ErrCorrupt = errors.New("corrupt GGUF file")
 
 	// ErrUnsupported marks a file or tensor that may be valid but that this package
-	// does not read: an old or big-endian version, one part of a split model, an
-	// unknown tensor type.
+	// does not read: an old or big-endian version, one part of a split model in
+	// memory, an unknown tensor type.
 	ErrUnsupported = errors.New("unsupported GGUF file")
 )
 

@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -20,9 +21,11 @@ type File struct {
 	tensors []TensorInfo
 	byName  map[string]int
 
-	size int    // of the whole file, in bytes
-	data []byte // the tensor data section; nil after Close
-	done func() error
+	size   int    // of the whole file, in bytes
+	data   []byte // the tensor data section; nil after Close
+	done   func() error
+	splits int     // parts of the model that this file is one of, 0 if it is whole
+	parts  []*File // the other parts, see split.go
 
 	fingerprint func() string
 }
@@ -36,8 +39,11 @@ type TensorInfo struct {
 	// each other; Shape[1] is the number of rows. At most four dimensions.
 	Shape []int
 
-	// Offset and Size of the data in bytes, from the start of the tensor data section.
+	// Offset and Size of the data in bytes, from the start of the tensor data section
+	// of the part that holds it.
 	Offset, Size int
+
+	part int // of a split model, from 0
 }
 
 // Values is the number of values in the tensor, the product of its shape.
@@ -60,20 +66,37 @@ type Tensor struct {
 	Data []byte
 }
 
-// Open maps the file at path into memory and parses its header. Tensor data are
+// Open maps the file at path into memory and parses its header. The path of the
+// first part of a split model opens all parts. Tensor data are
 // read by the operating system when they are touched. The file must not be
 // truncated or rewritten in place while it is open.
 func Open(path string) (*File, error) {
+	f, err := openPart(path)
+	if err != nil {
+		return nil, err
+	}
+	if f.splits > 1 {
+		if err := f.openOthers(path); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// openPart opens one file, which may be a part of a model.
+func openPart(path string) (*File, error) {
 	data, done, err := mapFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("gguf: open: %w", err)
 	}
-	f, err := Parse(data)
+	f, err := parse(data)
 	if err != nil {
 		done()
 		return nil, fmt.Errorf("gguf: %s: %w", path, err)
 	}
 	f.done = done
+	f.fingerprint = sync.OnceValue(f.hash)
 	return f, nil
 }
 
@@ -83,6 +106,9 @@ func Parse(data []byte) (*File, error) {
 	f, err := parse(data)
 	if err != nil {
 		return nil, err
+	}
+	if f.splits > 1 {
+		return nil, unsupportedf("this is one of %d parts of a split model: open the first part by its path", f.splits)
 	}
 	f.fingerprint = sync.OnceValue(f.hash)
 	return f, nil
@@ -96,10 +122,14 @@ func (f *File) Close() error {
 	}
 	f.fingerprint() // still answers afterwards
 	f.data = nil
-	if f.done == nil {
-		return nil
+	var err error
+	if f.done != nil {
+		err = f.done()
 	}
-	return f.done()
+	for _, p := range f.parts {
+		err = errors.Join(err, p.Close())
+	}
+	return err
 }
 
 // Tensors lists the tensor table in file order. The slice is shared; do not modify.
@@ -112,12 +142,27 @@ func (f *File) Tensor(name string) (t Tensor, ok bool) {
 		return Tensor{}, false
 	}
 	info := f.tensors[i]
-	end := info.Offset + info.Size
-	return Tensor{Name: name, Type: info.Type, Shape: info.Shape, Data: f.data[info.Offset:end:end]}, true
+	return Tensor{Name: name, Type: info.Type, Shape: info.Shape, Data: f.bytesOf(&info)}, true
 }
 
-// Size is the length of the whole file in bytes.
-func (f *File) Size() int { return f.size }
+// bytesOf returns the data of a tensor.
+func (f *File) bytesOf(t *TensorInfo) []byte {
+	data := f.data
+	if t.part > 0 {
+		data = f.parts[t.part-1].data
+	}
+	end := t.Offset + t.Size
+	return data[t.Offset:end:end]
+}
+
+// Size is the length of the whole file in bytes, of all parts if it is split.
+func (f *File) Size() int {
+	n := f.size
+	for _, p := range f.parts {
+		n += p.size
+	}
+	return n
+}
 
 // Fingerprint is a cheap, stable identity of the content, 16 hex digits: a hash of
 // all metadata and the tensor table, the file's size, and samples from the front,
@@ -129,9 +174,9 @@ func (f *File) hash() string {
 	const sample = 256
 	h := xxhash.New()
 	h.WriteString(f.meta)
-	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(f.size)))
-	for _, t := range f.tensors {
-		d := f.data[t.Offset : t.Offset+t.Size]
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(f.Size())))
+	for i := range f.tensors {
+		d := f.bytesOf(&f.tensors[i])
 		if len(d) <= 3*sample {
 			h.Write(d)
 			continue

@@ -157,8 +157,8 @@ func parse(data []byte) (*File, error) {
 		}
 		f.keys[i], f.values[key] = key, metaOffsets[i]
 	}
-	if n, ok := f.Uint("split.count"); ok && n > 1 {
-		return nil, unsupportedf("this is one of %d parts of a split model; join them with llama-gguf-split --merge", n)
+	if n, ok := f.Uint("split.count"); ok {
+		f.splits = int(min(n, math.MaxInt32))
 	}
 	if err := f.readTensors(data, tableAt, nTensors); err != nil {
 		return nil, err
