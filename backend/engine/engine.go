@@ -83,6 +83,9 @@ type Config struct {
 	// whole contexts need.
 	Pages       int
 	MemoryBytes int64
+	// TotalBytes bounds the model, the logits of a step, keys and values together.
+	// It takes the place of MemoryBytes; 0 for no bound.
+	TotalBytes int64
 	// MaxBatchTokens is the number of tokens a step computes at most, 512 by
 	// default. A long prompt is cut into such pieces.
 	MaxBatchTokens int
@@ -124,7 +127,7 @@ func (c *Config) setDefaults() error {
 		return errors.New("engine: no fingerprint")
 	case c.Tokenizer.Size() > c.Model.VocabSize():
 		return fmt.Errorf("engine: the tokenizer has %d tokens and the model %d", c.Tokenizer.Size(), c.Model.VocabSize())
-	case c.Pages < 0 || c.MemoryBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0 || c.Choices < 0:
+	case c.Pages < 0 || c.MemoryBytes < 0 || c.TotalBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0 || c.Choices < 0:
 		return errors.New("engine: a limit is negative")
 	}
 	def := func(v *int, d int) {
@@ -135,6 +138,9 @@ func (c *Config) setDefaults() error {
 	def(&c.MaxBatchTokens, 512)
 	def(&c.MaxSeqs, 64)
 	def(&c.MaxWaiting, 4096)
+	if err := c.budget(); err != nil {
+		return err
+	}
 	if c.Pages == 0 {
 		if c.MemoryBytes == 0 {
 			c.MemoryBytes = 1 << 30
@@ -150,6 +156,28 @@ func (c *Config) setDefaults() error {
 	}
 	return nil
 }
+
+// budget sets MemoryBytes to what TotalBytes leaves.
+func (c *Config) budget() error {
+	if c.TotalBytes == 0 {
+		return nil
+	}
+	used := int64(c.maxOutputs()) * int64(c.Model.VocabSize()) * 4
+	if m, ok := c.Model.(interface{ Bytes() int64 }); ok {
+		used += m.Bytes()
+	}
+	page := int64(c.Model.PageBytes())
+	left := c.TotalBytes - used
+	if need := page * int64(max(1, c.Pages)); left < need {
+		return fmt.Errorf("engine: %w: %d bytes of memory in all, and the model alone takes %d; keys and values need at least %d more",
+			backend.ErrInvalid, c.TotalBytes, used, need)
+	}
+	c.MemoryBytes = left
+	return nil
+}
+
+// maxOutputs is the number of logits of a step.
+func (c *Config) maxOutputs() int { return max(c.MaxSeqs, 32) }
 
 // Engine runs a model. It is safe for concurrent use.
 type Engine struct {
@@ -243,7 +271,7 @@ func (e *Engine) newScheduler() *scheduler {
 		copyPage:   copyPage,
 		budget:     e.cfg.MaxBatchTokens,
 		maxSeqs:    e.cfg.MaxSeqs,
-		maxOutputs: max(e.cfg.MaxSeqs, 32),
+		maxOutputs: e.cfg.maxOutputs(),
 		minShare:   cache.PageTokens,
 		ageLimit:   64,
 	}

@@ -49,7 +49,7 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 			mod.Threads, err = strconv.Atoi(last)
 			ok = err == nil && mod.Threads > 0
 		case "memory":
-			cfg.MemoryBytes, ok = parseBytes(last)
+			cfg.MemoryBytes, ok = ParseBytes(last)
 		default:
 			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads and memory", k))
 		}
@@ -60,8 +60,8 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 	return cfg, mod, nil
 }
 
-// parseBytes reads a size such as 512MiB.
-func parseBytes(s string) (int64, bool) {
+// ParseBytes reads a size such as 512MiB. It must be positive.
+func ParseBytes(s string) (int64, bool) {
 	unit := int64(1)
 	for suffix, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
 		if n, ok := strings.CutSuffix(s, suffix); ok {

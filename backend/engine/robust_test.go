@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/model"
+)
+
+// TestAbortsAtRandomSteps: 500 requests at once on a pool for a few; at random
+// steps some of those at work are given up. The pages are recounted after every
+// step (Config.Check), the others get what they would get alone, and nothing is
+// left in the end.
+func TestAbortsAtRandomSteps(t *testing.T) {
+	const requests = 500
+	alone := newFake(t, nil)
+	want := make([][]backend.Token, 10) // by kind of request
+	ask := func(i int) *backend.Request {
+		return &backend.Request{ID: fmt.Sprint(i), Turns: []backend.Turn{raw(longText(30+10*(i%10)) + "?")}, MaxTokens: 12, IgnoreEOS: true}
+	}
+	for i := range want {
+		want[i] = mustGenerate(t, alone, ask(i)).Part.Tokens
+	}
+	for _, device := range []bool{false, true} {
+		t.Run(fmt.Sprintf("device %v", device), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(3, 9))
+			var mu sync.Mutex
+			cancels := map[int]context.CancelFunc{}
+			before := func(*model.Batch) error {
+				mu.Lock()
+				defer mu.Unlock()
+				for i, cancel := range cancels {
+					if r.IntN(400) == 0 {
+						cancel()
+						delete(cancels, i)
+					}
+				}
+				return nil
+			}
+			e := newFake(t, func(c *Config, m *fakeModel) {
+				c.Pages, c.MaxBatchTokens, c.MaxSeqs = 40, 96, 24
+				m.before = before
+				if device {
+					c.Model = ahead{c.Model, t}
+				}
+			})
+			var aborted atomic.Int64
+			var wg sync.WaitGroup
+			for i := range requests {
+				ctx, cancel := context.WithCancel(context.Background())
+				mu.Lock()
+				cancels[i] = cancel
+				mu.Unlock()
+				wg.Go(func() {
+					defer cancel()
+					res, err := e.Generate(ctx, ask(i), nil)
+					mu.Lock()
+					delete(cancels, i)
+					mu.Unlock()
+					switch {
+					case errors.Is(err, context.Canceled):
+						aborted.Add(1)
+					case err != nil:
+						t.Errorf("%d: %v", i, err)
+					case !slices.Equal(res.Part.Tokens, want[i%len(want)]):
+						t.Errorf("%d: %v, alone %v", i, res.Part.Tokens, want[i%len(want)])
+					}
+				})
+			}
+			wg.Wait()
+			for range 2 { // what was given up last has been ended
+				e.do(func() {})
+			}
+			st := e.Stats()
+			if st.Held != 0 || st.Running+st.Waiting != 0 || st.Free+st.Evictable != st.Pages || st.Rebuilt != 0 {
+				t.Errorf("at the end: %+v", st)
+			}
+			if n := aborted.Load(); n == 0 || n == requests || st.Finished < uint64(requests-n) {
+				t.Errorf("%d of %d aborted, %d finished", n, requests, st.Finished)
+			}
+			t.Logf("%d aborted, %d preempted, %d steps", aborted.Load(), st.Preempted, st.Steps)
+		})
+	}
+}
+
+// TestTotalBytes: model, logits, keys and values stay within the budget.
+func TestTotalBytes(t *testing.T) {
+	m := tinyModel(t, 1)
+	sized := m.(keptOpen).Model.(*cpuModel)
+	cfg := Config{Model: sized, Tokenizer: fakeTokenizer{}, Fingerprint: "f", MaxSeqs: 8}
+	logits := int64(cfg.maxOutputs() * sized.VocabSize() * 4)
+	alone := sized.Bytes() + logits
+	cfg.TotalBytes = alone + int64(10*sized.PageBytes()) + 5
+	c := cfg
+	if err := c.setDefaults(); err != nil || c.Pages != 10 {
+		t.Errorf("%d pages (%v), want 10", c.Pages, err)
+	}
+	c = cfg
+	c.Pages = 11
+	if err := c.setDefaults(); !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("11 pages do not fit: %v", err)
+	}
+	c = cfg
+	c.TotalBytes = alone
+	if err := c.setDefaults(); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprint(alone)) {
+		t.Error(err)
+	}
+}
