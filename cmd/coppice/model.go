@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/engine"
 	"github.com/coppice-run/coppice/backend/gguf"
 	"github.com/coppice-run/coppice/backend/model"
 	"github.com/coppice-run/coppice/backend/open"
@@ -27,13 +28,17 @@ var embedded = map[string]func() []byte{"sapling": sapling.GGUF}
 type modelFlags struct {
 	model, backend string
 	threads        int
+	memory         string
+	memoryBytes    int64
 }
 
 func (m *modelFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&m.model, "model", "sapling", "model: a .gguf file, a name from 'coppice models'")
 	c.Flags().StringVar(&m.backend, "backend", "", "engine by URL, e.g. openai+http://host:port/v1?model=NAME (default: our own engine)")
 	c.Flags().IntVar(&m.threads, "threads", 0, "compute threads of our own engine (default: all cores)")
+	c.Flags().StringVar(&m.memory, "memory", "", "all that our own engine may hold, weights, keys and values, e.g. 4GiB (default: 1 GiB of keys and values)")
 	c.MarkFlagsMutuallyExclusive("model", "backend")
+	c.MarkFlagsMutuallyExclusive("memory", "backend")
 }
 
 // url is the backend as package open reads it.
@@ -84,11 +89,17 @@ func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.memory != "" {
+		var ok bool
+		if m.memoryBytes, ok = open.ParseBytes(m.memory); !ok {
+			return nil, usagef("--memory is %q; it is a number of bytes, and may end in KiB, MiB or GiB", m.memory)
+		}
+	}
 	return open.Backend(ctx, u, m.options())
 }
 
 func (m *modelFlags) options() open.Options {
-	return open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads}}
+	return open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads}, Engine: engine.Config{TotalBytes: m.memoryBytes}}
 }
 
 // openGGUF opens the model's file itself, for commands that look inside.
@@ -134,7 +145,11 @@ func modelFolder() string {
 func modelFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(modelFolder(), "*.gguf"))
 	sort.Strings(files)
-	return files
+	// Of a split model the first part stands for all.
+	return slices.DeleteFunc(files, func(f string) bool {
+		_, part, _, ok := gguf.SplitName(f)
+		return ok && part > 1
+	})
 }
 
 // modelInfo is a line of 'coppice models'.
@@ -180,10 +195,12 @@ func (a *app) modelsCmd() *cobra.Command {
 			sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 			for _, path := range modelFiles() {
 				var size int64
-				if st, err := os.Stat(path); err == nil {
+				f, err := gguf.Open(path)
+				if err == nil {
+					size = int64(f.Size())
+				} else if st, err := os.Stat(path); err == nil {
 					size = st.Size()
 				}
-				f, err := gguf.Open(path)
 				list = append(list, describe(strings.TrimSuffix(filepath.Base(path), ".gguf"), path, size, f, err))
 				if err == nil {
 					f.Close()
