@@ -17,6 +17,12 @@ import (
 // openReal opens a model under the folder that COPPICE_MODELS names.
 func openReal(tb testing.TB, name string, cfg Config, opts model.Options) *Engine {
 	tb.Helper()
+	return openRealOn(tb, name, cfg, opts, false)
+}
+
+// openRealOn is openReal, on a device that works by itself if asked for.
+func openRealOn(tb testing.TB, name string, cfg Config, opts model.Options, device bool) *Engine {
+	tb.Helper()
 	dir := os.Getenv("COPPICE_MODELS")
 	if dir == "" {
 		tb.Skip("COPPICE_MODELS is not set")
@@ -26,6 +32,22 @@ func openReal(tb testing.TB, name string, cfg Config, opts model.Options) *Engin
 		tb.Skipf("COPPICE_MODELS: %v", err)
 	}
 	cfg.Check = true
+	if device {
+		f, err := gguf.Open(path)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer f.Close()
+		m, err := model.Load(f, opts)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		own, err := FromModel(m)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		cfg.Model = ahead{own, tb}
+	}
 	e, err := Open(path, cfg, opts)
 	if err != nil {
 		tb.Fatal(err)

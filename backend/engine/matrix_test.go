@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/model"
+)
+
+// TestRealModelMatrix: on a real model, ids and log-probabilities of a few
+// requests are the same bits alone and cold as in every other way of computing
+// them: in a batch of 32, warm, in pieces of a few tokens, on one thread or two,
+// with and without jump-forward, drafts and options computed ahead, on a device
+// that works by itself, and on a pool that makes them lose their pages.
+func TestRealModelMatrix(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a real model eight times")
+	}
+	requests := func() []*backend.Request {
+		list := []*backend.Request{
+			{Turns: []backend.Turn{user("Name a cause of restarts.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true},
+			{Turns: []backend.Turn{user("Write one two three one two three.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true},
+			{Turns: []backend.Turn{user("Name a colour.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true, Sampling: backend.Sampling{Temperature: 1, Seed: 5}},
+			{Turns: []backend.Turn{user("Is it out of memory?")}, MaxTokens: 40, Logprobs: true,
+				Constraint: backend.Constraint{JSONSchema: []byte(`{"type":"object","properties":{"reason":{"enum":["OOMKilled","NodeNotReady"]},"sure":{"type":"boolean"}},"required":["reason","sure"],"additionalProperties":false}`)}},
+		}
+		for i, r := range list {
+			r.ID = fmt.Sprint("request ", i)
+		}
+		return list
+	}
+	type answer struct {
+		text     string
+		ids      []backend.Token
+		logprobs []float64
+	}
+	ask := func(t *testing.T, e *Engine, r *backend.Request) answer {
+		res, err := e.Generate(context.Background(), r, nil)
+		if err != nil {
+			t.Error(err)
+			return answer{}
+		}
+		return answer{res.Part.Text, res.Part.Tokens, res.Logprobs}
+	}
+	var want []answer
+	{
+		e := openReal(t, smol, Config{Pages: 64}, model.Options{Threads: 1})
+		for _, r := range requests() {
+			want = append(want, ask(t, e, r))
+			e.Flush()
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		cfg     Config
+		threads int
+		copies  int // of each request, at once
+		noJump  bool
+		device  bool
+	}{
+		{name: "batch of 32", cfg: Config{Pages: 512}, threads: 2, copies: 8},
+		{name: "warm", cfg: Config{Pages: 128}, threads: 2, copies: 1},
+		{name: "pieces of 5 tokens", cfg: Config{Pages: 128, MaxBatchTokens: 5}, threads: 1, copies: 2},
+		{name: "no jump", cfg: Config{Pages: 128}, threads: 2, copies: 1, noJump: true},
+		{name: "drafts and options ahead", cfg: Config{Pages: 128, Drafts: 4, Choices: 64}, threads: 2, copies: 1},
+		{name: "device", cfg: Config{Pages: 128}, threads: 2, copies: 2, device: true},
+		{name: "small pool", cfg: Config{Pages: 12}, threads: 2, copies: 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := openRealOn(t, smol, c.cfg, model.Options{Threads: c.threads}, c.device)
+			var wg sync.WaitGroup
+			for range c.copies {
+				for i, r := range requests() {
+					r.NoJump = c.noJump
+					wg.Go(func() {
+						got := ask(t, e, r)
+						if again := ask(t, e, r); !reflect.DeepEqual(got, again) {
+							t.Errorf("%s: %+v, again %+v", r.ID, got, again)
+						}
+						if !reflect.DeepEqual(got, want[i]) {
+							t.Errorf("%s: %+v, alone %+v", r.ID, got, want[i])
+						}
+					})
+				}
+			}
+			wg.Wait()
+			t.Logf("%d preempted, %d steps", e.Stats().Preempted, e.Stats().Steps)
+		})
+	}
+}
