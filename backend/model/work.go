@@ -1,6 +1,12 @@
 package model
 
-import "github.com/coppice-run/coppice/backend/compute"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-run/coppice/backend/compute"
+)
 
 // Work is what a token costs at the least, whatever the kernels do: the figures
 // that measured speeds are compared with.
@@ -45,4 +51,42 @@ func (m *Model) Bytes() int64 {
 		n += int64(len(mem.Bytes()))
 	}
 	return n + m.ws.bytes()
+}
+
+// Products does the matrix products of a step of n tokens, those of the output
+// left out, and nothing else, and returns the time that they took: what part of
+// the machine's peak they reach.
+func (m *Model) Products(n int) (time.Duration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return 0, errors.New("model: the model is closed")
+	case n < 1 || n > chunkTokens:
+		return 0, fmt.Errorf("model: products of %d tokens, want 1 to %d", n, chunkTokens)
+	case m.cfg.Experts > 0:
+		return 0, errors.New("model: products of a mixture of experts depend on the text")
+	}
+	w, c := m.ws, &m.cfg
+	var spent time.Duration
+	run := func(cols int, jobs ...gemmJob) {
+		w.gemms = append(w.gemms[:0], jobs...)
+		w.acts.Reset(n, cols)
+		w.reads = 0
+		for _, j := range jobs {
+			w.reads.Add(j.w.Form)
+		}
+		m.pool.Run(n, func(worker, i int) { w.store(i, w.scratch[worker].row, cols) })
+		start := time.Now()
+		w.multiply()
+		spent += time.Since(start)
+	}
+	for i := range m.layers {
+		l := &m.layers[i]
+		run(c.Dim, w.queryJob(l), w.keyJob(l), w.valueJob(l))
+		run(c.Heads*c.HeadDim, gemmJob{l.o, w.y, w.dim})
+		run(c.Dim, gemmJob{l.gate, w.gate, w.ffn}, gemmJob{l.up, w.up, w.ffn})
+		run(c.FFN, gemmJob{l.down, w.y, w.dim})
+	}
+	return spent, nil
 }

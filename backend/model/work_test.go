@@ -22,4 +22,10 @@ func TestWork(t *testing.T) {
 	if got := m.Bytes(); got < int64(w.WeightBytes) {
 		t.Errorf("the model takes %d bytes, its weights alone %d", got, w.WeightBytes)
 	}
+	if d, err := m.Products(9); err != nil || d <= 0 {
+		t.Errorf("%v %v", d, err)
+	}
+	if _, err := m.Products(chunkTokens + 1); err == nil {
+		t.Error("no error for too many tokens")
+	}
 }

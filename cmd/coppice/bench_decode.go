@@ -168,6 +168,13 @@ func benchPrefill(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 			limit := s.prefillLimit(depth, p.prompt)
 			rows = append(rows, benchRow{What: s.label(fmt.Sprintf("prefill %d at depth %d (limit: dot products)", p.prompt, depth)), Value: v, Unit: "tokens/s", Limit: ptr(limit), Ratio: ptr(v / limit)})
 		}
+		if s.mod.Config().Experts == 0 {
+			row, err := s.productRow(o.runs)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row)
+		}
 		if p.resident == 0 {
 			return rows, nil
 		}
@@ -184,6 +191,21 @@ func benchPrefill(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		}
 		return append(rows, benchRow{What: s.label(fmt.Sprintf("prefill %d with %d unused tokens in the cache (ratio: to without)", p.prompt, p.resident)), Value: after, Unit: "tokens/s", Ratio: ptr(after / before)}), nil
 	})
+}
+
+// productRow measures the matrix products of prompts alone.
+func (s *subject) productRow(runs int) (benchRow, error) {
+	const tokens = 256
+	var v []float64
+	for range runs {
+		d, err := s.mod.Products(tokens)
+		if err != nil {
+			return benchRow{}, err
+		}
+		v = append(v, tokens*float64(s.mod.Work(1).MatrixMACs)/float64(d.Nanoseconds()))
+	}
+	m := median(v)
+	return benchRow{What: s.label("matrix products alone (limit: 8-bit dot products)"), Value: m, Unit: "GMAC/s", Limit: ptr(s.limits.Int8GMACs), Ratio: ptr(m / s.limits.Int8GMACs)}, nil
 }
 
 // prefillMedian is the median speed of prompts of n tokens, each another, after
