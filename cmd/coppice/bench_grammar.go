@@ -66,11 +66,14 @@ func benchGrammar(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 				r.Limit = ptr(l)
 			}
 			if peer != nil {
-				r.Peer = ptr(get(peer))
+				over, under := get(ours), get(peer)
+				r.Peer = ptr(under)
 				if less {
-					r.Ratio = ptr(get(peer) / max(get(ours), 1e-9))
-				} else {
-					r.Ratio = ptr(get(ours) / max(get(peer), 1e-9))
+					over, under = under, over
+				}
+				// A figure of nothing, say of a peer that refused all, has no ratio.
+				if over > 0 && under > 0 {
+					r.Ratio = ptr(over / under)
 				}
 			}
 			rows = append(rows, r)
