@@ -132,6 +132,11 @@ type Request struct {
 	Tokens     TokenRules `json:"tokens,omitzero"`
 	Sampling   Sampling   `json:"sampling"`
 	Constraint Constraint `json:"constraint"`
+	// Resume are ids that an earlier attempt at this very request generated before
+	// it was lost, forced ones included. The generation goes on behind them, and
+	// its result is that of an attempt that was not lost; deltas begin with the
+	// first of them. Backends that cannot do so begin anew.
+	Resume []Token `json:"resume,omitempty"`
 	// NoJump turns jump-forward off: forced tokens are then fed one forward
 	// pass each. The output is the same.
 	NoJump bool `json:"no_jump,omitempty"`

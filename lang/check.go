@@ -84,7 +84,7 @@ func (c *analysis) define(body []*Node, region *Node) {
 	}
 	for _, n := range body {
 		switch n.Kind {
-		case KindRole, KindWhen, KindRepeat:
+		case KindRole, KindWhen, KindRepeat, KindSleep:
 		default:
 			add(n.Name, n, region)
 		}

@@ -95,6 +95,12 @@ func (c *analysis) limits(body []*Node) {
 			if n.ForEach.Over == "" {
 				c.fail(n, "no list", "give one with over")
 			}
+		case KindSleep:
+			c.pathName(n)
+			c.sleeps(n)
+		case KindWait:
+			c.needsName(n)
+			c.waits(n)
 		case KindLet:
 			c.needsName(n)
 		}

@@ -231,6 +231,10 @@ func (e encoder) node(n *Node) (string, *tree) {
 		e.str(m, "as", f.As)
 		m.put("steps", e.steps(f.Body))
 		e.expr(m, "yield", f.Yield)
+	case n.Sleep != nil:
+		e.sleep(m, n.Sleep)
+	case n.Wait != nil:
+		e.wait(m, n.Wait)
 	case n.Let != nil:
 		e.expr(m, "value", n.Let.Value)
 		if !n.Let.Type.Equal(n.Let.inferred) {

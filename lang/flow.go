@@ -176,6 +176,9 @@ func (c *analysis) node(n *Node, f *flow) effects {
 		c.repeat(n, f, e)
 	case KindForEach:
 		c.forEach(n, f, e)
+	case KindWait:
+		c.template(n, n.Wait.Ask, f, e)
+		c.set(n, n.Name, n.Wait.Type, f, e)
 	case KindLet:
 		t := c.expr(n, "value", n.Let.Value, f, e)
 		n.Let.inferred = t

@@ -208,6 +208,10 @@ func (f *forecaster) node(n *Node, l *line) {
 			w.tokens, w.open = f.unknownOf(n.Call.Result)
 			l.vars[n.Name] = w
 		}
+	case KindWait:
+		w := worth{volatile: true, count: -1}
+		w.tokens, w.open = f.unknownOf(n.Wait.Type)
+		l.vars[n.Name] = w
 	case KindWhen:
 		f.when(n, l)
 	case KindRepeat:

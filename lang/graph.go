@@ -37,8 +37,9 @@ type Pos struct {
 // Kind says what a node does.
 type Kind string
 
-// The kinds of nodes. Text, Let and Return happen at once; Gen, Select, JSON
-// and Call are tasks that somebody must carry out; the others hold bodies.
+// The kinds of nodes. Text, Let and Return happen at once; Gen, Select, JSON,
+// Call, Sleep and Wait are tasks that somebody must carry out; the others hold
+// bodies.
 const (
 	KindText    Kind = "text"    // append text to the context
 	KindRole    Kind = "role"    // a turn built from several nodes
@@ -50,6 +51,8 @@ const (
 	KindWhen    Kind = "when"    // one body or the other
 	KindRepeat  Kind = "repeat"  // a body until a condition holds, bounded
 	KindForEach Kind = "foreach" // a body for each item, one after the other
+	KindSleep   Kind = "sleep"   // wait for a time
+	KindWait    Kind = "wait"    // wait for an answer from outside
 	KindLet     Kind = "let"     // a variable from an expression
 	KindReturn  Kind = "return"  // the program's result; ends it
 )
@@ -82,6 +85,8 @@ type Node struct {
 	When    *WhenNode
 	Repeat  *RepeatNode
 	ForEach *ForEachNode
+	Sleep   *SleepNode
+	Wait    *WaitNode
 	Let     *LetNode
 	Return  *ReturnNode
 }

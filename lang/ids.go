@@ -80,6 +80,10 @@ func (n *Node) payload() Kind {
 		return KindRepeat
 	case n.ForEach != nil:
 		return KindForEach
+	case n.Sleep != nil:
+		return KindSleep
+	case n.Wait != nil:
+		return KindWait
 	case n.Let != nil:
 		return KindLet
 	case n.Return != nil:
@@ -91,7 +95,7 @@ func (n *Node) payload() Kind {
 func (n *Node) payloads() int {
 	count := 0
 	for _, set := range []bool{n.Text != nil, n.Role != nil, n.Gen != nil, n.Select != nil, n.JSON != nil, n.Fork != nil,
-		n.Call != nil, n.When != nil, n.Repeat != nil, n.ForEach != nil, n.Let != nil, n.Return != nil} {
+		n.Call != nil, n.When != nil, n.Repeat != nil, n.ForEach != nil, n.Sleep != nil, n.Wait != nil, n.Let != nil, n.Return != nil} {
 		if set {
 			count++
 		}
@@ -121,7 +125,7 @@ func (c *analysis) assignIDs(body []*Node, prefix string) {
 		if k := used[base]; k > 1 {
 			n.ID += "#" + strconv.Itoa(k)
 		}
-		if n.Name != "" && used[base] > 1 && (n.Kind == KindRole || n.Kind == KindWhen || n.Kind == KindRepeat) {
+		if n.Name != "" && used[base] > 1 && (n.Kind == KindRole || n.Kind == KindSleep || n.Kind == KindWhen || n.Kind == KindRepeat) {
 			c.fail(n, fmt.Sprintf("the name %q is taken in this body", n.Name), "give the "+string(n.Kind)+" another name")
 		}
 		for _, b := range n.bodies() {

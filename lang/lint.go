@@ -120,7 +120,7 @@ func (l *linter) order(body []*Node, at *layout) {
 					at.volatile[n.Name] = true
 				}
 			}
-		case KindCall:
+		case KindCall, KindWait:
 			at.volatile[n.Name] = true
 		case KindFork:
 			bodies := n.bodies()
@@ -286,24 +286,29 @@ func asksModel(n *Node) bool {
 func contextFree(n *Node) bool {
 	calls := false
 	walkBody([]*Node{n}, func(k *Node) bool {
-		calls = calls || k.Kind == KindCall
+		calls = calls || k.Kind == KindCall || k.Kind == KindWait || k.Kind == KindSleep
 		return !calls
 	})
 	return calls
+}
+
+// exprs returns the expressions of a template.
+func (t Template) exprs() []Expr {
+	var out []Expr
+	ps, _ := t.pieces()
+	for _, p := range ps {
+		if p.ex != "" {
+			out = append(out, p.ex)
+		}
+	}
+	return out
 }
 
 // exprs returns the expressions of a node itself, those of its text included.
 func (n *Node) exprs() []Expr {
 	switch {
 	case n.Text != nil:
-		var out []Expr
-		ps, _ := n.Text.Content.pieces()
-		for _, p := range ps {
-			if p.ex != "" {
-				out = append(out, p.ex)
-			}
-		}
-		return out
+		return n.Text.Content.exprs()
 	case n.Gen != nil, n.JSON != nil:
 		var out []Expr
 		checks, _ := n.Checks()
@@ -321,6 +326,8 @@ func (n *Node) exprs() []Expr {
 		return out
 	case n.Call != nil:
 		return n.Call.Args
+	case n.Wait != nil:
+		return n.Wait.Ask.exprs()
 	case n.When != nil:
 		return []Expr{n.When.If}
 	case n.Repeat != nil:

@@ -140,6 +140,14 @@ func (d *drawing) node(n *Node, in []port) []port {
 			label = n.Name + " = " + n.Call.Func
 		}
 		in = d.step(in, label, boxCall)
+	case KindSleep:
+		in = d.step(in, "sleep "+n.Sleep.For.String(), boxCall)
+	case KindWait:
+		label := "wait for " + n.Name
+		if n.Wait.Timeout > 0 {
+			label += "\nat most " + n.Wait.Timeout.String()
+		}
+		in = d.step(in, label, boxCall)
 	case KindLet:
 		in = d.step(in, n.Name+" = "+preview(string(n.Let.Value), 40), boxText)
 	case KindReturn:

@@ -82,6 +82,9 @@ func (r *runner) backends(fallback []string) []named {
 // carryOut makes attempts at a task until one succeeds or none is left: all at
 // the run's backend first, then at each fallback.
 func (r *runner) carryOut(ctx context.Context, t *Task) Result {
+	if t.waits() {
+		return r.waitFor(ctx, t)
+	}
 	terms := r.terms(t)
 	chain := []named{{}}
 	if t.Call == nil {

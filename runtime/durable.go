@@ -351,6 +351,7 @@ func (r *runner) compare(h *Header, e *MismatchError) {
 // goOn brings the machine to where the journal ends and runs on from there.
 func (r *runner) goOn(ctx context.Context, j *journal, c *contents, vars map[string]any) (*Report, error) {
 	r.j = j
+	r.due = c.due
 	r.started = make(map[string]bool, len(c.started))
 	for id := range c.started {
 		r.started[id] = true
@@ -423,7 +424,7 @@ func (r *runner) restore(vars map[string]any, results []Result) error {
 		r.announce(&t, res, true)
 		r.follow()
 	}
-	r.queue = slices.DeleteFunc(r.queue, func(t Task) bool { return r.m.unwanted(t.ID) })
+	r.forget(func(t Task) bool { return r.m.unwanted(t.ID) })
 	return nil
 }
 

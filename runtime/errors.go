@@ -134,6 +134,7 @@ var codes = []struct {
 	{"unavailable", backend.ErrUnavailable},
 	{"closed", backend.ErrClosed},
 	{"panic", ErrPanic},
+	{"no_answer", ErrNoAnswer},
 	{"timeout", context.DeadlineExceeded},
 	{"cancelled", context.Canceled},
 }

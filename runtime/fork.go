@@ -109,7 +109,7 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 			c.start(n.ID, f.id, i, fn.Body)
 			c.set(fn.As, fn.Items[i])
 		}
-		m.changes.Branches = append(m.changes.Branches, BranchChange{ID: c.id, Label: c.label, Status: Running})
+		m.changes.Branches = append(m.changes.Branches, BranchChange{ID: c.id, Parent: b.id, Label: c.label, Status: Running})
 	}
 	b.waiting = f
 	m.runnable = append(m.runnable, f.branches...)

@@ -79,6 +79,7 @@ type Header struct {
 const (
 	recordHeader  = "header"
 	recordStarted = "started" // a call is about to begin
+	recordWaits   = "waits"   // a sleep, or a wait with an end, begins
 	recordResult  = "result"  // a task's result; it counts from here on
 	recordAgain   = "again"   // somebody decided that a call is to be made again
 	recordEnd     = "end"     // a process ended the run; for people, since results say all
@@ -98,6 +99,7 @@ type record struct {
 	// script's result the time that it saw when it was given it.
 	Trace string    `json:"trace,omitempty"`
 	At    time.Time `json:"at,omitzero"`
+	Due   time.Time `json:"due,omitzero"` // when a sleep or a wait ends
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

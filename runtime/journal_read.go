@@ -21,9 +21,10 @@ type contents struct {
 	times map[string]time.Time
 	over  time.Time // when the last process ended
 	// started are the calls that began and have no result, by task.
-	started map[string]string // to their keys
-	stamps  map[string]stamp  // of the results of a script
-	ended   bool              // the last record is the end of a process's run
+	started map[string]string    // to their keys
+	stamps  map[string]stamp     // of the results of a script
+	due     map[string]time.Time // ends of sleeps and waits
+	ended   bool                 // the last record is the end of a process's run
 	endErr  string
 	// size is where the last whole record ends and sum its checksum. What lies
 	// behind was torn off in the middle of a write.
@@ -38,7 +39,7 @@ const maxRecord = 1 << 30
 // readRecords reads a journal. It returns an error, ErrJournalCorrupt, if a
 // record is damaged that is not the torn end of the file.
 func readRecords(r io.Reader) (*contents, error) {
-	c := &contents{started: map[string]string{}, stamps: map[string]stamp{}, times: map[string]time.Time{}}
+	c := &contents{started: map[string]string{}, stamps: map[string]stamp{}, times: map[string]time.Time{}, due: map[string]time.Time{}}
 	br := bufio.NewReaderSize(r, 64<<10)
 	if start, _ := br.Peek(10); !likeRecord(start) {
 		return nil, &offsetError{0, ErrNoJournal}
@@ -199,6 +200,8 @@ func (c *contents) take(rec *record, at map[string]int) error {
 			return fmt.Errorf("start of task %q, which has its result", rec.Task)
 		}
 		c.started[rec.Task] = rec.Key
+	case recordWaits:
+		c.due[rec.Task] = rec.Due
 	case recordResult:
 		if rec.Result == nil || rec.Result.Task == "" {
 			return errors.New("result without a task")

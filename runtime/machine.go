@@ -131,6 +131,7 @@ type Changes struct {
 // BranchChange says that a branch started or ended.
 type BranchChange struct {
 	ID     string
+	Parent string // id of the branch that its fork belongs to; empty: the trunk
 	Label  string
 	Status Status // Running: it started
 	Err    error  // of a failed branch
@@ -291,9 +292,9 @@ func (t *task) check(r *Result) error {
 		return fmt.Errorf("%w: it was a score", ErrBadResult)
 	case t.Score != nil && len(r.Score.Options) != len(t.Score.Options):
 		return fmt.Errorf("%w: %d scores for %d options", ErrBadResult, len(r.Score.Options), len(t.Score.Options))
-	case t.Call != nil && r.Value == nil:
-		return fmt.Errorf("%w: it was a call", ErrBadResult)
-	case t.Call != nil && !json.Valid(r.Value):
+	case t.Generate == nil && t.Score == nil && r.Value == nil:
+		return fmt.Errorf("%w: it was a %s", ErrBadResult, t.node.Kind)
+	case r.Value != nil && !json.Valid(r.Value):
 		return fmt.Errorf("%w: the value is not JSON", ErrBadResult)
 	}
 	return nil

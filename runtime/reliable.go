@@ -80,15 +80,21 @@ func (r *runner) overBudget() error {
 	if b.Tokens <= 0 && b.Generated <= 0 && b.Cost <= 0 {
 		return nil
 	}
-	u := r.used.usage()
+	return OverBudget(b, r.used.usage(), r.cfg.prices)
+}
+
+// OverBudget returns a *BudgetError if what models did has reached a bound of b;
+// the time is not looked at. Without prices there is no cost. Only drivers of a
+// Machine need it.
+func OverBudget(b lang.Budget, u Usage, p *Prices) error {
 	made := u.ForcedTokens + u.SampledTokens
 	switch {
 	case b.Tokens > 0 && u.ComputedTokens >= b.Tokens:
 		return &BudgetError{"tokens", strconv.Itoa(b.Tokens), strconv.Itoa(u.ComputedTokens)}
 	case b.Generated > 0 && made >= b.Generated:
 		return &BudgetError{"generated tokens", strconv.Itoa(b.Generated), strconv.Itoa(made)}
-	case b.Cost > 0 && r.cfg.prices.Of(u) >= b.Cost:
-		return &BudgetError{"cost", fmt.Sprintf("%.6g", b.Cost), fmt.Sprintf("%.6g", r.cfg.prices.Of(u))}
+	case b.Cost > 0 && p != nil && p.Of(u) >= b.Cost:
+		return &BudgetError{"cost", fmt.Sprintf("%.6g", b.Cost), fmt.Sprintf("%.6g", p.Of(u))}
 	}
 	return nil
 }

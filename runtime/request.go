@@ -18,7 +18,13 @@ import (
 func (m *Machine) add(b *branch, n *lang.Node, t *task) {
 	t.branch, t.node = b, n
 	t.Node, t.Branch = n, b.id
-	if t.Call == nil && !b.asked {
+	if t.Base = b.base; t.Base > 0 {
+		// The last of them may have grown since, or ended.
+		if len(b.prompt.turns[t.Base-1].Parts) > b.parts || b.fork.parent.prompt.open() {
+			t.Base--
+		}
+	}
+	if (t.Generate != nil || t.Score != nil) && !b.asked {
 		t.first, b.asked = true, true
 	}
 	if a := m.asked(b); a != nil {
@@ -227,6 +233,12 @@ func (m *Machine) take(b *branch, t *task, r *Result) error {
 		v, err := m.decode(r.Value, t.node.Call.Result)
 		if err != nil {
 			return fmt.Errorf("result of %s: %w", t.Call.Func, err)
+		}
+		b.set(t.node.Name, v)
+	case t.Wait != nil:
+		v, err := m.decode(r.Value, t.Wait.Type)
+		if err != nil {
+			return fmt.Errorf("the answer: %w", err)
 		}
 		b.set(t.node.Name, v)
 	}

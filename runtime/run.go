@@ -101,6 +101,7 @@ type config struct {
 	backend     string
 	grace       time.Duration
 	clock       func() time.Time
+	answers     Answerer
 	fs          fileSystem
 	timeout     time.Duration
 	retry       lang.Retry

@@ -30,12 +30,15 @@ type runner struct {
 
 	ctx      context.Context // of all tasks
 	queue    []Task          // ready, not in flight
+	idle     []Task          // the same, of those that only wait
 	flight   map[string]*flight
 	outcomes chan outcome
 	gone     chan struct{} // closed when nobody takes outcomes any more
 	used     cost          // of the results so far, restored ones included
 	restored int
-	started  map[string]bool // calls that the journal holds as started
+	started  map[string]bool      // tasks that the journal holds as started
+	due      map[string]time.Time // ends of sleeps and waits that the journal holds
+	waiting  int                  // of flight, tasks that wait
 	batch    []Result
 	taken    []outcome
 }
@@ -55,6 +58,9 @@ type outcome struct {
 // check refuses what cannot run before anything is called.
 func (r *runner) check(ctx context.Context) error {
 	if err := r.graph.Link(r.funcs); err != nil {
+		return err
+	}
+	if err := r.checkWaits(); err != nil {
 		return err
 	}
 	if r.be == nil {
@@ -168,7 +174,7 @@ func (r *runner) follow() {
 			r.em.emit(f.task.event(NodeCancelled))
 			continue
 		}
-		r.queue = slices.DeleteFunc(r.queue, func(t Task) bool { return t.ID == id })
+		r.forget(func(t Task) bool { return t.ID == id })
 	}
 	if r.em != nil {
 		for _, b := range c.Branches {
@@ -188,37 +194,64 @@ func (r *runner) follow() {
 	for _, x := range c.Refused {
 		r.em.emit(Event{Kind: NodeRefused, Task: x.Task, Node: x.Node, Branch: x.Branch, Error: x.Reason})
 	}
-	r.queue = append(r.queue, c.Start...)
+	for _, t := range c.Start {
+		if t.waits() {
+			r.idle = append(r.idle, t)
+		} else {
+			r.queue = append(r.queue, t)
+		}
+	}
+}
+
+// forget takes tasks out of the queues.
+func (r *runner) forget(unwanted func(Task) bool) {
+	r.queue = slices.DeleteFunc(r.queue, unwanted)
+	r.idle = slices.DeleteFunc(r.idle, unwanted)
 }
 
 // launch starts queued tasks up to the bound. Calls are noted in the journal
 // before they begin.
 func (r *runner) launch() error {
-	n := min(len(r.queue), r.cfg.concurrency-len(r.flight))
-	if n <= 0 {
+	begin := r.next()
+	if len(begin) == 0 {
 		return nil
 	}
-	if r.be == nil && slices.ContainsFunc(r.queue[:n], func(t Task) bool { return t.Call == nil }) {
+	if r.be == nil && slices.ContainsFunc(begin, func(t Task) bool { return t.Generate != nil || t.Score != nil }) {
 		return errors.New("runtime: the run needs a backend to go on, and none was given")
 	}
 	if r.j != nil {
-		if err := r.noteCalls(r.queue[:n]); err != nil {
+		if err := r.noteCalls(begin); err != nil {
 			return err
 		}
 	}
-	r.together(r.queue[:n])
-	for i := range r.queue[:n] {
-		f := &flight{task: r.queue[i], cancel: func() {}}
+	r.together(begin)
+	for i := range begin {
+		f := &flight{task: begin[i], cancel: func() {}}
 		ctx := r.ctx
 		if f.task.Branch != "" { // only branches are cancelled one by one
 			ctx, f.cancel = context.WithCancel(ctx)
 		}
 		r.flight[f.task.ID] = f
-		r.em.emit(f.task.event(NodeStarted))
+		e := f.task.event(NodeStarted)
+		if f.task.waits() {
+			r.waiting++
+			if f.task.Wait != nil {
+				e.Text = f.task.Wait.Ask
+			}
+		}
+		r.em.emit(e)
 		go r.perform(ctx, &f.task)
 	}
-	r.queue = slices.Delete(r.queue, 0, n)
 	return nil
+}
+
+// next takes from the queues what may begin now: all that only waits, and of
+// the rest, in its order, what there is room for.
+func (r *runner) next() []Task {
+	n := max(0, min(len(r.queue), r.cfg.concurrency-len(r.flight)+r.waiting))
+	begin := append(r.idle, r.queue[:n]...)
+	r.idle, r.queue = nil, r.queue[n:]
+	return begin
 }
 
 // together corrects the number of siblings where fewer start now than the
@@ -264,6 +297,9 @@ func (r *runner) noteCalls(tasks []Task) error {
 		if t.Call != nil && !r.started[t.ID] {
 			records = append(records, record{Kind: recordStarted, Task: t.ID, Key: t.Call.Key})
 		}
+		if after, ends := t.After(); ends && r.due[t.ID].IsZero() {
+			records = append(records, record{Kind: recordWaits, Task: t.ID, Due: r.now().Add(after).UTC()})
+		}
 	}
 	if len(records) == 0 {
 		return nil
@@ -288,6 +324,9 @@ func (r *runner) gather() {
 func (r *runner) land(o *outcome) {
 	id := o.result.Task
 	r.flight[id].cancel()
+	if r.flight[id].task.waits() {
+		r.waiting--
+	}
 	delete(r.flight, id)
 }
 

@@ -71,6 +71,11 @@ func (m *Machine) exec(b *branch, n *lang.Node) error {
 		return m.startSelect(b, n)
 	case lang.KindCall:
 		return m.startCall(b, n)
+	case lang.KindSleep:
+		m.startSleep(b, n)
+		return nil
+	case lang.KindWait:
+		return m.startWait(b, n)
 	case lang.KindFork:
 		return m.startFork(b, n)
 	case lang.KindWhen:

@@ -11,8 +11,8 @@ import (
 )
 
 // Task is something that must be carried out for a run to go on. Exactly one of
-// Generate, Score and Call is set. What it points to belongs to the machine and
-// must not be changed.
+// Generate, Score, Call, Sleep and Wait is set. What it points to belongs to the
+// machine and must not be changed.
 type Task struct {
 	// ID is the node's instance id: its path with the index of each branch and
 	// round it is in, e.g. "looks[1]/finding". It is the same in every run of
@@ -21,10 +21,15 @@ type Task struct {
 	// Branch is the id of the branch it belongs to; empty for the trunk.
 	Branch string     `json:"branch,omitempty"`
 	Node   *lang.Node `json:"-"`
+	// Base is the number of turns that the prompt has in common with those of
+	// all branches of the same fork; 0 in the trunk.
+	Base int `json:"-"`
 
 	Generate *backend.Request      `json:"generate,omitempty"`
 	Score    *backend.ScoreRequest `json:"score,omitempty"`
 	Call     *Call                 `json:"call,omitempty"`
+	Sleep    *Sleep                `json:"sleep,omitempty"`
+	Wait     *Wait                 `json:"wait,omitempty"`
 
 	fn *lang.Func // that Call is of, in a script
 }
@@ -45,7 +50,7 @@ type Result struct {
 	Task     string               `json:"task"`
 	Generate *backend.Result      `json:"generate,omitempty"`
 	Score    *backend.ScoreResult `json:"score,omitempty"`
-	Value    json.RawMessage      `json:"value,omitempty"` // what a call returned
+	Value    json.RawMessage      `json:"value,omitempty"` // what a call returned, or the answer to a wait; null of a sleep
 	Failure  *Failure             `json:"failure,omitempty"`
 	// Attempts is how many it took, if that is more than one.
 	Attempts int `json:"attempts,omitempty"`

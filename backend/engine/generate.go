@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/cache"
@@ -103,7 +104,36 @@ func (g *generation) begin(s *sequence, compiled *grammar.Grammar) (err error) {
 		g.constrained, g.state = true, compiled.Start()
 	}
 	g.advance(s, 0)
+	g.replay(s)
 	return nil
+}
+
+// replay appends what an earlier attempt generated, as if it had just been drawn.
+// What does not fit, since the model or the request is another, is not used.
+func (g *generation) replay(s *sequence) {
+	if g.req.Logprobs { // those of the earlier attempt are lost
+		return
+	}
+	for {
+		made := s.tokens[s.prompt:]
+		n := len(made)
+		if g.finished || n >= len(g.req.Resume) || !slices.Equal(made, g.req.Resume[:n]) {
+			return
+		}
+		t := g.req.Resume[n]
+		if t < 0 || int(t) >= g.engine.cfg.Model.VocabSize() || g.engine.isEnd(t) {
+			return
+		}
+		if g.constrained {
+			if _, err := g.state.Accept(t); err != nil {
+				return
+			}
+		}
+		g.sampled++
+		s.tokens = append(s.tokens, t)
+		g.take(t, backend.Sampled)
+		g.advance(s, 0)
+	}
 }
 
 // CheckConstraint implements [backend.ConstraintChecker]. What it compiles is

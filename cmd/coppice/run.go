@@ -19,6 +19,9 @@ func (a *app) runCmd() *cobra.Command {
 		journal string
 		seed    uint64
 		asJSON  bool
+		t       temporalFlags
+		durable bool
+		name    string
 	)
 	c := &cobra.Command{
 		Use:   "run PROGRAM",
@@ -27,7 +30,11 @@ func (a *app) runCmd() *cobra.Command {
 
 With --journal every result is kept in a file as it comes. If the process dies,
 the same command, or 'coppice resume FILE', goes on from there: nothing that was
-finished is done again.`,
+finished is done again.
+
+With --durable the run is kept by a Temporal server: the one that --temporal
+names, or one of our own on this machine, which is started if need be. The run
+has a name; the same command with --name goes on with it.`,
 		Example: `  coppice run triage
   coppice run triage --input alert="node-3 stopped answering"
   coppice run prog.yaml --input q=why --journal run.journal --json
@@ -45,6 +52,12 @@ finished is done again.`,
 			if _, err := g.Bind(inputs); err != nil {
 				return usageError{err}
 			}
+			switch {
+			case journal != "" && (durable || t.given(cmd)):
+				return usagef("--journal and --durable are two ways to the same end: give one of them")
+			case name != "" && !durable && !t.given(cmd):
+				return usagef("--name is of durable runs: give --durable too")
+			}
 			url, err := m.url()
 			if err != nil {
 				return err
@@ -56,6 +69,19 @@ finished is done again.`,
 			defer be.Close()
 			if journal == "" && cmd.Flags().Changed("journal") {
 				return usagef("--journal is empty: give the name of a file")
+			}
+			if durable || t.given(cmd) {
+				if err := terms.check(); err != nil {
+					return err
+				}
+				fallback, done, err := terms.backends(cmd.Context(), &m)
+				defer done()
+				if err != nil {
+					return err
+				}
+				o := terms.start()
+				o.Name, o.Seed = name, seed
+				return a.runDurable(cmd.Context(), &t, g, funcs, inputs, be, fallback, o, asJSON)
 			}
 			opts, done, err := terms.options(cmd.Context(), &m)
 			defer done()
@@ -75,6 +101,9 @@ finished is done again.`,
 	in.register(c)
 	terms.register(c)
 	c.Flags().StringVar(&journal, "journal", "", "keep the run in this file and go on with it if it is there")
+	t.register(c)
+	c.Flags().BoolVar(&durable, "durable", false, "run on Temporal")
+	c.Flags().StringVar(&name, "name", "", "name of the durable run; that of one that is there goes on with it")
 	c.Flags().Uint64Var(&seed, "seed", 0, "seed of the run, for nodes that sample")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
@@ -135,8 +164,13 @@ A journal of a finished run gives the same report again, without any call.`,
 // show carries out a run, shows its branches while it goes, and prints its
 // report.
 func (a *app) show(g *lang.Graph, model, journal string, asJSON bool, do func(sink runtime.Option) (*runtime.Report, error)) error {
+	return a.watch(g, model, journal, asJSON, func(sink runtime.Sink) (*runtime.Report, error) { return do(runtime.WithSink(sink)) })
+}
+
+// watch is show for runs that take no options.
+func (a *app) watch(g *lang.Graph, model, journal string, asJSON bool, do func(sink runtime.Sink) (*runtime.Report, error)) error {
 	v := newView(a.errOut, g, model, asJSON)
-	report, err := do(runtime.WithSink(v))
+	report, err := do(v)
 	v.close()
 	if err != nil {
 		if n := v.count(); report != nil && n > 0 && !asJSON {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/open"
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
+	"github.com/coppice-run/coppice/workflows"
 )
 
 // termsFlags say how a run's requests are carried out, for nodes that say
@@ -40,16 +40,9 @@ func (f *termsFlags) register(c *cobra.Command) {
 
 // options opens the fallbacks. close closes them, whatever the error.
 func (f *termsFlags) options(ctx context.Context, m *modelFlags) (opts []runtime.Option, close func() error, err error) {
-	var opened []backend.Backend
-	close = func() error {
-		var errs []error
-		for _, be := range opened {
-			errs = append(errs, be.Close())
-		}
-		return errors.Join(errs...)
-	}
-	if f.timeout < 0 || f.retries < 0 || f.budget.Tokens < 0 || f.budget.Generated < 0 || f.budget.Time < 0 || f.budget.Cost < 0 {
-		return nil, close, usagef("--timeout, --retries and --budget-… take positive numbers")
+	close = func() error { return nil }
+	if err := f.check(); err != nil {
+		return nil, close, err
 	}
 	if f.timeout > 0 {
 		opts = append(opts, runtime.WithTimeout(f.timeout))
@@ -63,17 +56,51 @@ func (f *termsFlags) options(ctx context.Context, m *modelFlags) (opts []runtime
 	if f.prices != (runtime.Prices{}) {
 		opts = append(opts, runtime.WithPrices(f.prices))
 	}
+	list, close, err := f.backends(ctx, m)
+	for _, b := range list {
+		opts = append(opts, runtime.WithFallback(b.Name, b.Backend))
+	}
+	return opts, close, err
+}
+
+func (f *termsFlags) check() error {
+	if f.timeout < 0 || f.retries < 0 || f.budget.Tokens < 0 || f.budget.Generated < 0 || f.budget.Time < 0 || f.budget.Cost < 0 {
+		return usagef("--timeout, --retries and --budget-… take positive numbers")
+	}
+	return nil
+}
+
+// backends opens the fallbacks. close closes them, whatever the error.
+func (f *termsFlags) backends(ctx context.Context, m *modelFlags) (list []workflows.Fallback, close func() error, err error) {
+	close = func() error {
+		var errs []error
+		for _, b := range list {
+			errs = append(errs, b.Backend.Close())
+		}
+		return errors.Join(errs...)
+	}
 	for _, s := range f.fallbacks {
 		name, url, ok := strings.Cut(s, "=")
 		if !ok || name == "" || url == "" {
-			return nil, close, usagef("--fallback %q: write it as NAME=URL", name)
+			return list, close, usagef("--fallback %q: write it as NAME=URL", name)
 		}
 		be, err := open.Backend(ctx, url, m.options())
 		if err != nil {
-			return nil, close, err
+			return list, close, err
 		}
-		opened = append(opened, be)
-		opts = append(opts, runtime.WithFallback(name, be))
+		list = append(list, workflows.Fallback{Name: name, Backend: be})
 	}
-	return opts, close, nil
+	return list, close, nil
+}
+
+// start returns what a durable run is told.
+func (f *termsFlags) start() workflows.StartOptions {
+	o := workflows.StartOptions{Retry: workflows.Retry{Attempts: f.retries}, Timeout: f.timeout}
+	if f.budget != (lang.Budget{}) {
+		o.Budget = &f.budget
+	}
+	if f.prices != (runtime.Prices{}) {
+		o.Prices = &f.prices
+	}
+	return o
 }

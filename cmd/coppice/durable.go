@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	crand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+	"github.com/coppice-run/coppice/workflows"
+	"github.com/coppice-run/coppice/workflows/devserver"
+)
+
+// temporalFlags say which Temporal server a command talks to, and where what is
+// too large for it is kept.
+type temporalFlags struct {
+	address, namespace    string
+	cert, key, ca, server string
+	tls                   bool
+	state, queue          string
+}
+
+func (t *temporalFlags) register(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&t.address, "temporal", "", "host:port of a Temporal server (default: our own, started if need be)")
+	f.StringVar(&t.namespace, "namespace", "default", "Temporal namespace")
+	f.BoolVar(&t.tls, "tls", false, "connect with TLS")
+	f.StringVar(&t.cert, "tls-cert", "", "client certificate, a PEM file")
+	f.StringVar(&t.key, "tls-key", "", "its key, a PEM file")
+	f.StringVar(&t.ca, "tls-ca", "", "certificate of the authority that signed the server's, a PEM file")
+	f.StringVar(&t.server, "tls-server-name", "", "name in the server's certificate, if it is not the host's")
+	f.StringVar(&t.state, "state", "", "folder with the store, and of our own server (default: coppice in the user's state folder)")
+	f.StringVar(&t.queue, "queue", workflows.DefaultQueue, "task queue")
+}
+
+// given reports whether a flag says that a Temporal server is wanted.
+func (t *temporalFlags) given(c *cobra.Command) bool { return c.Flags().Changed("temporal") }
+
+func (t *temporalFlags) folder() (string, error) {
+	if t.state != "" {
+		return t.state, nil
+	}
+	if d := os.Getenv("XDG_STATE_HOME"); d != "" {
+		return filepath.Join(d, "coppice"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", usagef("there is no home folder to keep the state in: name a folder with --state")
+	}
+	return filepath.Join(home, ".local", "state", "coppice"), nil
+}
+
+// temporal is a connection to a server with its store.
+type temporal struct {
+	*workflows.Client
+	store  workflows.Store
+	sealed *workflows.Key
+	server *devserver.Server // nil: not ours
+}
+
+func (t *temporal) Close() {
+	t.Client.Close()
+	if t.server != nil {
+		t.server.Close()
+	}
+}
+
+// open connects, and starts our own server if no other is named.
+func (t *temporalFlags) open(ctx context.Context) (*temporal, error) {
+	folder, err := t.folder()
+	if err != nil {
+		return nil, err
+	}
+	o := workflows.DialOptions{Address: t.address, Namespace: t.namespace}
+	if o.Client, err = t.client(); err != nil {
+		return nil, err
+	}
+	store, err := workflows.OpenDir(filepath.Join(folder, "store"))
+	if err != nil {
+		return nil, err
+	}
+	o.Store = store
+	if s := os.Getenv("COPPICE_SECRET"); s != "" {
+		if o.Key, err = workflows.NewKey([]byte(s)); err != nil {
+			return nil, usageError{fmt.Errorf("COPPICE_SECRET: %w", err)}
+		}
+	}
+	out := &temporal{store: store, sealed: o.Key}
+	if t.address == "" {
+		if out.server, err = devserver.Use(ctx, filepath.Join(folder, "temporal"), devserver.Options{}); err != nil {
+			return nil, err
+		}
+		o.Address = out.server.Address
+	}
+	if out.Client, err = workflows.Dial(ctx, o); err != nil {
+		if out.server != nil {
+			out.server.Close()
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+// client returns the options of the connection.
+func (t *temporalFlags) client() (client.Options, error) {
+	var o client.Options
+	if key := os.Getenv("TEMPORAL_API_KEY"); key != "" {
+		o.Credentials = client.NewAPIKeyStaticCredentials(key)
+		t.tls = true
+	}
+	if (t.cert == "") != (t.key == "") {
+		return o, usagef("--tls-cert and --tls-key belong together")
+	}
+	if !t.tls && t.cert == "" && t.ca == "" && t.server == "" {
+		return o, nil
+	}
+	c := &tls.Config{ServerName: t.server, MinVersion: tls.VersionTLS12}
+	if t.cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+		if err != nil {
+			return o, usageError{err}
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	if t.ca != "" {
+		pem, err := os.ReadFile(t.ca)
+		if err != nil {
+			return o, usageError{err}
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return o, usagef("--tls-ca %s: there is no certificate in it", t.ca)
+		}
+	}
+	o.ConnectionOptions.TLS = c
+	return o, nil
+}
+
+// runDurable runs a program on Temporal, with a worker in this process.
+func (a *app) runDurable(ctx context.Context, t *temporalFlags, g *lang.Graph, funcs lang.Funcs, inputs lang.Args, be backend.Backend, fallback []workflows.Fallback, o workflows.StartOptions, asJSON bool) error {
+	if err := g.Link(funcs); err != nil {
+		return err
+	}
+	if err := runtime.Check(g, be.Info()); err != nil {
+		return err
+	}
+	name := o.Name
+	if name == "" {
+		var id [4]byte
+		crand.Read(id[:])
+		name = g.Name + "-" + hex.EncodeToString(id[:])
+	}
+	o.Name, o.Queue = name, t.queueOf(name)
+	s, err := t.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	fmt.Fprintf(a.errOut, "run %s; if this process dies, go on with --name %s\n", name, name)
+	return a.watch(g, be.Info().Model, "", asJSON, func(sink runtime.Sink) (*runtime.Report, error) {
+		w, err := workflows.NewWorker(s.Client, workflows.Config{
+			Queue: o.Queue, Backend: be, Fallback: fallback, Funcs: funcs, Store: s.store, Key: s.sealed,
+			Events: func(run string) runtime.Sink {
+				if run == name {
+					return sink
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := w.Start(); err != nil {
+			return nil, err
+		}
+		defer w.Stop()
+		r, err := workflows.Start(ctx, s.Client, g, inputs, o)
+		if err != nil {
+			return nil, err
+		}
+		report, err := r.Report(ctx)
+		if err != nil && ctx.Err() != nil {
+			return nil, fmt.Errorf("run %s goes on where it is with --name %s; coppice cancel %s ends it: %w", name, name, name, context.Cause(ctx))
+		}
+		return report, err
+	})
+}
+
+// queueOf returns the queue of a run that has its worker in this process: one of
+// its own, so that other such processes with other models do not take its work.
+func (t *temporalFlags) queueOf(name string) string {
+	if t.queue != workflows.DefaultQueue {
+		return t.queue
+	}
+	return t.queue + "-run-" + name
+}
+
+func (a *app) workerCmd() *cobra.Command {
+	var (
+		m        modelFlags
+		t        temporalFlags
+		affinity bool
+		window   int
+	)
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Carry out durable runs",
+		Long: `Carry out durable runs of a task queue until interrupted. Any number of workers
+may share a queue; each has its own model. An interrupted worker hands what it
+was doing to the others, with the text that came so far.
+
+The store must be the same for all workers and clients: a shared folder, named
+with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
+		Example: `  coppice worker --temporal temporal.internal:7233 --namespace agents
+  coppice worker --model qwen25 --affinity`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			funcs := lang.Funcs{}
+			for _, load := range examples {
+				_, fs, err := load()
+				if err != nil {
+					return err
+				}
+				for name, f := range fs {
+					funcs[name] = f
+				}
+			}
+			be, err := m.open(ctx)
+			if err != nil {
+				return err
+			}
+			defer be.Close()
+			s, err := t.open(ctx)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			w, err := workflows.NewWorker(s.Client, workflows.Config{
+				Queue: t.queue, Backend: be, Funcs: funcs, Store: s.store, Key: s.sealed, Affinity: affinity, Concurrency: window,
+			})
+			if err != nil {
+				return err
+			}
+			if err := w.Start(); err != nil {
+				return err
+			}
+			where := t.address
+			if s.server != nil {
+				where = s.server.Address
+			}
+			fmt.Fprintf(a.errOut, "worker of queue %s at %s, model %s\n", t.queue, where, be.Info().Model)
+			<-ctx.Done()
+			w.Stop()
+			return nil
+		},
+	}
+	m.register(c)
+	t.register(c)
+	c.Flags().BoolVar(&affinity, "affinity", false, "let the tasks of a run prefer the worker that has its prompt in the cache")
+	c.Flags().IntVar(&window, "concurrency", 256, "tasks at a time")
+	return c
+}
+
+func (a *app) cancelCmd() *cobra.Command {
+	var t temporalFlags
+	c := &cobra.Command{
+		Use:   "cancel RUN",
+		Short: "End a durable run",
+		Args:  exactly("RUN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := t.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			return workflows.Open(s.Client, args[0]).Cancel(cmd.Context())
+		},
+	}
+	t.register(c)
+	return c
+}
+
+// isJournal reports whether an argument names a journal rather than a run.
+func isJournal(arg string) bool {
+	st, err := os.Stat(arg)
+	return err == nil && !st.IsDir() || strings.ContainsRune(arg, os.PathSeparator) || errors.Is(err, os.ErrPermission)
+}

@@ -1,0 +1,197 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/coppice-run/coppice/backend/puppet"
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+)
+
+func waitProgram(t *testing.T, steps string) *lang.Graph {
+	t.Helper()
+	g, err := lang.Decode([]byte("coppice: 1\nname: waits\nsteps:\n"+steps+"\n"), "waits.yaml")
+	require.NoError(t, err)
+	return g
+}
+
+func answering(value string, asked *[]string) runtime.Answerer {
+	return func(_ context.Context, task string, w *runtime.Wait) (json.RawMessage, error) {
+		if asked != nil {
+			*asked = append(*asked, task+": "+w.Ask)
+		}
+		return json.RawMessage(value), nil
+	}
+}
+
+func TestWaitTakesTheAnswer(t *testing.T) {
+	g := waitProgram(t, `
+- let: {name: who, value: '"ops"'}
+- wait: {name: ok, ask: 'Page ${who}?', type: bool}
+- return: ok`)
+	var asked []string
+	r, err := runtime.RunGraph(context.Background(), nil, g, nil, nil, runtime.WithAnswers(answering("true", &asked)))
+	require.NoError(t, err)
+	require.Equal(t, "true", string(r.Value))
+	require.Equal(t, []string{"ok: Page ops?"}, asked)
+}
+
+func TestWrongAnswersFailTheirNode(t *testing.T) {
+	g := waitProgram(t, `
+- wait: {name: n, type: int}
+- return: n`)
+	_, err := runtime.RunGraph(context.Background(), nil, g, nil, nil, runtime.WithAnswers(answering(`"many"`, nil)))
+	var node *runtime.NodeError
+	require.ErrorAs(t, err, &node)
+	require.ErrorContains(t, err, "the answer must be int")
+	no := errors.New("no idea")
+	_, err = runtime.RunGraph(context.Background(), nil, g, nil, nil, runtime.WithAnswers(func(context.Context, string, *runtime.Wait) (json.RawMessage, error) { return nil, no }))
+	require.ErrorIs(t, err, no)
+	_, err = runtime.RunGraph(context.Background(), nil, g, nil, nil, runtime.WithAnswers(func(context.Context, string, *runtime.Wait) (json.RawMessage, error) { panic("x") }))
+	require.ErrorIs(t, err, runtime.ErrPanic)
+}
+
+func TestNobodyCanAnswer(t *testing.T) {
+	g := waitProgram(t, `- wait: {name: ok}`)
+	_, err := runtime.RunGraph(context.Background(), nil, g, nil, nil)
+	require.ErrorContains(t, err, "nobody can give one")
+}
+
+func TestWaitEndsWithItsTime(t *testing.T) {
+	never := func(ctx context.Context, _ string, _ *runtime.Wait) (json.RawMessage, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	r, err := runtime.RunGraph(context.Background(), nil, waitProgram(t, `
+- wait: {name: ok, timeout: 1ms, default: false}
+- return: ok`), nil, nil, runtime.WithAnswers(never))
+	require.NoError(t, err)
+	require.Equal(t, "false", string(r.Value))
+	_, err = runtime.RunGraph(context.Background(), nil, waitProgram(t, `- wait: {name: ok, timeout: 1ms}`), nil, nil, runtime.WithAnswers(never))
+	require.ErrorIs(t, err, runtime.ErrNoAnswer)
+}
+
+// TestWaitingHoldsNobodyUp: what waits does not count among the tasks in flight,
+// and an arm that waits does not stop the others.
+func TestWaitingHoldsNobodyUp(t *testing.T) {
+	m := puppet.New()
+	m.OnAny().Reply("done")
+	finished := make(chan struct{})
+	g := waitProgram(t, `
+- fork:
+    name: all
+    arms:
+    - {name: a, steps: [{wait: {name: x}}], yield: x}
+    - {name: b, steps: [{wait: {name: y}}], yield: y}
+    - {name: c, steps: [{user: go}, {gen: {name: z, max_tokens: 4}}], yield: z}
+- return: all`)
+	r, err := runtime.RunGraph(context.Background(), m, g, nil, nil, runtime.WithConcurrency(1),
+		runtime.WithAnswers(func(ctx context.Context, _ string, _ *runtime.Wait) (json.RawMessage, error) {
+			select {
+			case <-finished:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			return json.RawMessage("true"), nil
+		}),
+		runtime.WithSink(runtime.SinkFunc(func(e runtime.Event) {
+			if e.Kind == runtime.NodeFinished && e.Does == "gen" {
+				close(finished)
+			}
+		})))
+	require.NoError(t, err)
+	require.JSONEq(t, `[true,true,"done"]`, string(r.Value))
+}
+
+// TestSleepGoesOnAfterACrash: what is left of a sleep is slept by the process
+// that resumes the run.
+func TestSleepGoesOnAfterACrash(t *testing.T) {
+	g := waitProgram(t, `
+- sleep: {for: 1h}
+- return: '"awake"'`)
+	path := filepath.Join(t.TempDir(), "run.journal")
+	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	untilItWaits(t, g, path, runtime.WithClock(func() time.Time { return begin }))
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"due":"2030-01-01T01:00:00Z"`)
+
+	// The process that goes on begins when the hour is over.
+	r, err := runtime.Resume(context.Background(), nil, path, nil, runtime.WithClock(func() time.Time { return begin.Add(2 * time.Hour) }))
+	require.NoError(t, err)
+	require.Equal(t, `"awake"`, string(r.Value))
+}
+
+// untilItWaits runs a program until a task waits, and ends as a process does
+// that is interrupted.
+func untilItWaits(t *testing.T, g *lang.Graph, path string, opts ...runtime.Option) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	opts = append(opts, runtime.WithJournal(path), runtime.WithSink(runtime.SinkFunc(func(e runtime.Event) {
+		if e.Kind == runtime.NodeStarted {
+			cancel()
+		}
+	})))
+	_, err := runtime.RunGraph(ctx, nil, g, nil, nil, opts...)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAnswersAreLeftForAJournal(t *testing.T) {
+	g := waitProgram(t, `
+- wait: {name: ok, ask: 'May I?', type: bool}
+- wait: {name: note, ask: 'Why?', type: string}
+- return: '{ok: ok, why: note}'`)
+	path := filepath.Join(t.TempDir(), "run.journal")
+	untilItWaits(t, g, path)
+
+	list, err := runtime.Waiting(path)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, "ok", list[0].Task)
+	require.Equal(t, "May I?", list[0].Wait.Ask)
+
+	require.ErrorIs(t, runtime.LeaveAnswer(path, "note", json.RawMessage(`"x"`), ""), runtime.ErrUnknownTask)
+	require.ErrorContains(t, runtime.LeaveAnswer(path, "ok", json.RawMessage(`"perhaps"`), ""), "must be bool")
+	require.NoError(t, runtime.LeaveAnswer(path, "ok", json.RawMessage(`true`), "ops"))
+	list, err = runtime.Waiting(path)
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	// The rest is left while the run goes on.
+	done := make(chan error, 1)
+	asked := make(chan struct{})
+	var report *runtime.Report
+	go func() {
+		var err error
+		report, err = runtime.Resume(context.Background(), nil, path, nil, runtime.WithSink(runtime.SinkFunc(func(e runtime.Event) {
+			if e.Kind == runtime.NodeStarted && e.Task == "note" {
+				close(asked)
+			}
+		})))
+		done <- err
+	}()
+	select {
+	case <-asked:
+	case err := <-done:
+		t.Fatalf("the run did not wait: %v", err)
+	}
+	require.NoError(t, runtime.LeaveAnswer(path, "note", json.RawMessage(`"because"`), "ops"))
+	require.NoError(t, <-done)
+	require.JSONEq(t, `{"ok":true,"why":"because"}`, string(report.Value))
+
+	// Answers of one run are not those of the next with that file.
+	require.NoError(t, os.Remove(path))
+	untilItWaits(t, g, path)
+	list, err = runtime.Waiting(path)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+}

@@ -1,0 +1,315 @@
+package workflows
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+)
+
+// StartOptions say how a run goes.
+type StartOptions struct {
+	// Name of the run, which is the workflow's id. Starting a run under the name
+	// of one that is there joins it.
+	Name  string
+	Queue string // default [DefaultQueue]
+	Seed  uint64
+	Salt  string
+	// Limits bound what the program may do.
+	Limits runtime.Limits
+	// Window bounds the activities of the run at a time; default 64, at most
+	// 1,000.
+	Window int
+	// Retry is of requests to a model. Calls of functions are made once.
+	Retry Retry
+	// Deadline ends the run if it is not over by then; zero: none.
+	Deadline time.Time
+	// Timeout bounds each attempt at a node that has no timeout of its own; 0:
+	// none.
+	Timeout time.Duration
+	// Budget bounds what the run may use, in place of the program's own.
+	Budget *lang.Budget
+	// Prices are those by which a budget's cost is reckoned.
+	Prices *runtime.Prices
+	// Heartbeat is after how long a silent worker is given up; default 10 s.
+	Heartbeat time.Duration
+	// Longest bounds one attempt at a task; default one hour.
+	Longest time.Duration
+	// History is the number of events after which the run goes on in a new
+	// history; 0 leaves it to the server.
+	History int
+	// SearchAttributes adds the attributes program and tenant (the salt), which
+	// the namespace must know, to the run.
+	SearchAttributes bool
+}
+
+// The search attributes of runs, both keywords.
+var (
+	attrProgram = temporal.NewSearchAttributeKeyKeyword("program")
+	attrTenant  = temporal.NewSearchAttributeKeyKeyword("tenant")
+)
+
+// SearchAttributes are the names and Temporal types of the search attributes
+// that runs can have.
+func SearchAttributes() map[string]string {
+	return map[string]string{"program": "Keyword", "tenant": "Keyword"}
+}
+
+// Run is a run on a Temporal server.
+type Run struct {
+	c    *Client
+	Name string
+}
+
+// Start begins a run, or joins the one of that name if it is of the same program
+// and inputs.
+func Start(ctx context.Context, c *Client, g *lang.Graph, args lang.Args, o StartOptions) (*Run, error) {
+	if g == nil {
+		return nil, errors.New("workflows: no graph")
+	}
+	vars, err := g.Bind(args)
+	if err != nil {
+		return nil, err
+	}
+	in, err := newInput(g, vars, o)
+	if err != nil {
+		return nil, err
+	}
+	queue := o.Queue
+	if queue == "" {
+		queue = DefaultQueue
+	}
+	opt := client.StartWorkflowOptions{
+		ID:                       o.Name,
+		TaskQueue:                queue,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		// A run that ended well is not done again because somebody asks twice.
+		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary:                            short(g.Name+": "+g.Doc, 200),
+		Memo: map[string]any{
+			"program": g.Name, "graph": in.GraphHash, "inputs": Hash(in.Inputs),
+		},
+	}
+	if o.SearchAttributes {
+		opt.TypedSearchAttributes = temporal.NewSearchAttributes(attrProgram.ValueSet(g.Name), attrTenant.ValueSet(o.Salt))
+	}
+	_, err = c.ExecuteWorkflow(ctx, opt, WorkflowType, *in)
+	var started *serviceerror.WorkflowExecutionAlreadyStarted
+	switch {
+	case errors.As(err, &started):
+	case err != nil:
+		return nil, fmt.Errorf("workflows: run %s does not start: %w", o.Name, err)
+	}
+	r := &Run{c: c, Name: o.Name}
+	if err := r.same(ctx, in); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error) {
+	if o.Name == "" {
+		return nil, errors.New("workflows: a run needs a name")
+	}
+	text, err := g.JSON()
+	if err != nil {
+		return nil, err
+	}
+	var graph bytes.Buffer
+	if err := json.Compact(&graph, text); err != nil {
+		return nil, err
+	}
+	in := &Input{
+		Format: inputFormat, Coppice: version(), Name: o.Name,
+		Program: g.Name, GraphHash: g.Hash(), Graph: graph.Bytes(), Inputs: pack(g, vars),
+		Seed: o.Seed, Salt: o.Salt, Limits: o.Limits, Deadline: o.Deadline,
+		Budget: g.Budget, Prices: o.Prices, Timeout: o.Timeout, Window: o.Window, Retry: o.Retry.withDefaults(), Heartbeat: o.Heartbeat, Longest: o.Longest, History: o.History,
+	}
+	if o.Budget != nil {
+		in.Budget = *o.Budget
+	}
+	if b := in.Budget; b.Cost > 0 && o.Prices == nil {
+		return nil, errors.New("workflows: the budget bounds the cost, and no prices are given")
+	} else if b.Time > 0 {
+		if end := time.Now().Add(b.Time); in.Deadline.IsZero() || end.Before(in.Deadline) {
+			in.Deadline = end
+		}
+	}
+	if in.Window <= 0 {
+		in.Window = 64
+	}
+	in.Window = min(in.Window, 1000) // a server takes 2,000 pending activities
+	if in.Heartbeat <= 0 {
+		in.Heartbeat = 10 * time.Second
+	}
+	if in.Longest <= 0 {
+		in.Longest = time.Hour
+	}
+	return in, nil
+}
+
+// same compares the run of that name with the one that was asked for.
+func (r *Run) same(ctx context.Context, in *Input) error {
+	d, err := r.c.DescribeWorkflow(ctx, r.Name, "")
+	if err != nil {
+		return r.failed(err)
+	}
+	var program, graph, inputs string
+	for _, m := range []struct {
+		name string
+		to   *string
+	}{{"program", &program}, {"graph", &graph}, {"inputs", &inputs}} {
+		if p := d.Memo.GetFields()[m.name]; p != nil {
+			if err := r.c.conv.FromPayload(p, m.to); err != nil {
+				return fmt.Errorf("workflows: run %s: its memo cannot be read: %w", r.Name, err)
+			}
+		}
+	}
+	what := ""
+	switch {
+	case program != in.Program:
+		what = fmt.Sprintf("program %q, not %q", program, in.Program)
+	case graph != in.GraphHash:
+		what = fmt.Sprintf("an earlier form of program %s (graph %s, not %s)", program, graph, in.GraphHash)
+	case inputs != Hash(in.Inputs):
+		what = "other inputs"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: run %s has %s. It goes on with what it began with; give the new run another name", ErrOtherProgram, r.Name, what)
+}
+
+// Open returns a run that is there.
+func Open(c *Client, name string) *Run { return &Run{c: c, Name: name} }
+
+// Report waits for the end of the run, over new histories and lost connections,
+// and returns what it gave. A run that failed has a report too.
+func (r *Run) Report(ctx context.Context) (*runtime.Report, error) {
+	var out Outcome
+	err := r.c.GetWorkflow(ctx, r.Name, "").Get(ctx, &out)
+	if err == nil {
+		return out.Report()
+	}
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) && app.Type() == typeProgram {
+		var code string
+		if derr := app.Details(&code, &out); derr != nil {
+			return nil, fmt.Errorf("%s (its report cannot be read: %w)", app.Message(), derr)
+		}
+		report, derr := out.Report()
+		if derr != nil {
+			return nil, derr
+		}
+		return report, &RunError{Run: r.Name, Failure: runtime.Failure{Code: code, Message: app.Message()}}
+	}
+	return nil, r.failed(err)
+}
+
+// RunError is the failure of a program. It unwraps to what its code stands for,
+// as a runtime.Failure does.
+type RunError struct {
+	Run     string
+	Failure runtime.Failure
+}
+
+func (e *RunError) Error() string { return e.Failure.Message }
+
+// Unwrap returns the failure.
+func (e *RunError) Unwrap() error { return &e.Failure }
+
+// failed gives an error of the server its meaning.
+func (r *Run) failed(err error) error {
+	var gone *serviceerror.NotFound
+	var cancelled *temporal.CanceledError
+	switch {
+	case errors.As(err, &gone):
+		return fmt.Errorf("workflows: %q: %w: %w", r.Name, ErrUnknownRun, err)
+	case errors.As(err, &cancelled):
+		return fmt.Errorf("workflows: run %s was cancelled: %w", r.Name, context.Canceled)
+	}
+	return fmt.Errorf("workflows: run %s: %w", r.Name, err)
+}
+
+// Tree returns where the run stands.
+func (r *Run) Tree(ctx context.Context) (*Tree, error) {
+	v, err := r.c.QueryWorkflow(ctx, r.Name, "", QueryTree)
+	if err != nil {
+		return nil, r.failed(err)
+	}
+	t := new(Tree)
+	if err := v.Get(t); err != nil {
+		return nil, fmt.Errorf("workflows: run %s: %w", r.Name, err)
+	}
+	return t, nil
+}
+
+// Answer answers a task that waits. It returns when the run has the answer, or
+// with an error that is ErrNotWaiting.
+func (r *Run) Answer(ctx context.Context, a Answer) error { return r.update(ctx, Answers, a) }
+
+// Leave leaves an answer for a task that may not wait yet.
+func (r *Run) Leave(ctx context.Context, a Answer) error {
+	if err := r.c.SignalWorkflow(ctx, r.Name, "", Answers, a); err != nil {
+		return r.failed(err)
+	}
+	return nil
+}
+
+// Settle says what became of a call of unknown outcome.
+func (r *Run) Settle(ctx context.Context, s Settlement) error { return r.update(ctx, Settles, s) }
+
+func (r *Run) update(ctx context.Context, name string, arg any) error {
+	h, err := r.c.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: r.Name, UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err == nil {
+		err = h.Get(ctx, nil)
+	}
+	var app *temporal.ApplicationError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &app) && app.Type() == "invalid":
+		return fmt.Errorf("%w: run %s: %s", ErrNotWaiting, r.Name, app.Message())
+	}
+	return r.failed(err)
+}
+
+// Cancel asks the run to end. What it has under way is cancelled, in the engine
+// too.
+func (r *Run) Cancel(ctx context.Context) error {
+	if err := r.c.CancelWorkflow(ctx, r.Name, ""); err != nil {
+		return r.failed(err)
+	}
+	return nil
+}
+
+// version returns the version of this module in the running program.
+func version() string {
+	const path = "github.com/coppice-run/coppice"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if info.Main.Path == path {
+		return info.Main.Version
+	}
+	for _, d := range info.Deps {
+		if d.Path == path {
+			return d.Version
+		}
+	}
+	return "unknown"
+}

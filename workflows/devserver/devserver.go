@@ -1,0 +1,227 @@
+package devserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/coppice-run/coppice/workflows"
+)
+
+// Binary is the name of the program that is started.
+const Binary = "coppice-temporal"
+
+// Find returns the path of the server's program: what COPPICE_TEMPORAL names, or
+// the program beside this one, in the path, or in the user's cache folder.
+func Find() (string, error) {
+	name := Binary
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	if p := os.Getenv("COPPICE_TEMPORAL"); p != "" {
+		if _, err := os.Stat(p); err != nil {
+			return "", fmt.Errorf("%w: COPPICE_TEMPORAL: %w", workflows.ErrNoServer, err)
+		}
+		return p, nil
+	}
+	var places []string
+	if exe, err := os.Executable(); err == nil {
+		places = append(places, filepath.Join(filepath.Dir(exe), name))
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		places = append(places, filepath.Join(cache, "coppice", "temporal", name))
+	}
+	for _, p := range places {
+		if st, err := os.Stat(p); err == nil && !st.IsDir() {
+			return p, nil
+		}
+	}
+	if p, err := exec.LookPath(name); err == nil {
+		return p, nil
+	}
+	return "", fmt.Errorf("%w: the program %s is not there: name it, or another that takes the flags of temporal server start-dev, in COPPICE_TEMPORAL, or give the address of a server with --temporal", workflows.ErrNoServer, name)
+}
+
+// Options say how a server is started. The zero value will do.
+type Options struct {
+	Program string    // default: what Find finds
+	Log     io.Writer // of the server; default: the file server.log in the folder
+	Wait    time.Duration
+}
+
+// Server is a server that this process uses.
+type Server struct {
+	Address string
+	folder  string
+	users   *os.File  // locked shared as long as this process uses the server
+	cmd     *exec.Cmd // nil if another process started it
+	done    chan struct{}
+}
+
+// running is what the file in the folder says of a server.
+type running struct {
+	PID     int    `json:"pid"`
+	Address string `json:"address"`
+}
+
+// Use returns the server of a folder and starts it if it does not run.
+func Use(ctx context.Context, folder string, o Options) (*Server, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	start, err := lock(ctx, filepath.Join(folder, "server.lock"), true)
+	if err != nil {
+		return nil, err
+	}
+	defer start.Close() // one process at a time looks and starts
+	users, err := lock(ctx, filepath.Join(folder, "server.users"), false)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{folder: folder, users: users, done: make(chan struct{})}
+	if r, err := s.read(); err == nil && reachable(r.Address) {
+		s.Address = r.Address
+		return s, nil
+	}
+	if err := s.start(ctx, o); err != nil {
+		users.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) file() string { return filepath.Join(s.folder, "server.json") }
+
+func (s *Server) read() (running, error) {
+	var r running
+	data, err := os.ReadFile(s.file())
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	return r, err
+}
+
+func reachable(addr string) bool {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+func (s *Server) start(ctx context.Context, o Options) error {
+	if o.Program == "" {
+		var err error
+		if o.Program, err = Find(); err != nil {
+			return err
+		}
+	}
+	if o.Wait <= 0 {
+		o.Wait = 30 * time.Second
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	logName := filepath.Join(s.folder, "server.log")
+	out := o.Log
+	if out == nil {
+		f, err := os.Create(logName)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // the server has its own
+		out = f
+	}
+	args := []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", strconv.Itoa(port),
+		"--db-filename", filepath.Join(s.folder, "temporal.db"), "--log-level", "error"}
+	attrs := workflows.SearchAttributes()
+	names := make([]string, 0, len(attrs))
+	for name := range attrs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		args = append(args, "--search-attribute", name+"="+attrs[name])
+	}
+	s.cmd = exec.Command(o.Program, args...)
+	s.cmd.Stdout, s.cmd.Stderr = out, out
+	apart(s.cmd) // an interrupt at the terminal is for this process
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("%w: %w", workflows.ErrNoServer, err)
+	}
+	go func() { s.cmd.Wait(); close(s.done) }()
+	s.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	ctx, cancel := context.WithTimeout(ctx, o.Wait)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !reachable(s.Address) {
+		select {
+		case <-tick.C:
+		case <-s.done:
+			return fmt.Errorf("%w: %s ended at once; its log: %s", workflows.ErrNoServer, o.Program, logName)
+		case <-ctx.Done():
+			s.cmd.Process.Kill()
+			return fmt.Errorf("%w: %s does not answer at %s: %w; its log: %s", workflows.ErrNoServer, o.Program, s.Address, context.Cause(ctx), logName)
+		}
+	}
+	data, err := json.Marshal(running{s.cmd.Process.Pid, s.Address})
+	if err == nil {
+		err = os.WriteFile(s.file(), data, 0o600)
+	}
+	return err
+}
+
+// Started reports whether this process started the server.
+func (s *Server) Started() bool { return s.cmd != nil }
+
+// Process returns the server's process, nil if another process started it.
+func (s *Server) Process() *os.Process {
+	if s.cmd == nil {
+		return nil
+	}
+	return s.cmd.Process
+}
+
+// Close ends the use of the server. The last user stops it, whoever started it.
+func (s *Server) Close() error {
+	r, rerr := s.read()
+	last := s.last()
+	s.users.Close()
+	if !last || rerr != nil || r.Address != s.Address {
+		return nil
+	}
+	p, err := os.FindProcess(r.PID)
+	if err != nil {
+		return nil
+	}
+	if err := p.Signal(os.Interrupt); err != nil {
+		if errors.Is(err, os.ErrProcessDone) {
+			return nil
+		}
+		return p.Kill() // where there is no interrupt
+	}
+	if s.cmd == nil {
+		return nil
+	}
+	select {
+	case <-s.done:
+	case <-time.After(10 * time.Second):
+		return p.Kill()
+	}
+	return nil
+}

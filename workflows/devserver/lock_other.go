@@ -1,0 +1,19 @@
+//go:build !unix
+
+package devserver
+
+import (
+	"context"
+	"os"
+	"os/exec"
+)
+
+// Without locks between processes the one that started the server stops it.
+
+func lock(_ context.Context, name string, _ bool) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+}
+
+func (s *Server) last() bool { return s.cmd != nil }
+
+func apart(*exec.Cmd) {}

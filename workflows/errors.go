@@ -1,0 +1,164 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+)
+
+// Errors that callers match with errors.Is.
+var (
+	// ErrUnknownRun: there is no run of that name, or its history is gone.
+	ErrUnknownRun = errors.New("unknown run")
+	// ErrNotWaiting: nobody waits for what was said.
+	ErrNotWaiting = errors.New("nothing waits for it")
+	// ErrOtherProgram: a run of that name exists, of another program or other
+	// inputs.
+	ErrOtherProgram = errors.New("the run is of another program")
+	// ErrNoServer: the program coppice-temporal is not there or does not start.
+	ErrNoServer = errors.New("no Temporal server")
+)
+
+// again says what is done about a class of failures.
+type again uint8
+
+const (
+	never   again = iota // the same would fail again
+	later                // it may pass: wait and try again, so often as allowed
+	forFree              // not the task's fault: at once elsewhere, and not counted
+)
+
+// classes are the failures that mean something else here than to a single call.
+// All others are classified by the one table that all of coppice has, which is
+// backend.Retryable. Nothing below an activity repeats anything.
+var classes = []struct {
+	err   error
+	again again
+}{
+	{runtime.ErrPanic, never},
+	{backend.ErrClosed, forFree}, // this worker is going
+	{context.Canceled, forFree},
+}
+
+// classify says what is done about err. A function that failed may be called
+// again, if its node allows it, unless the error says that it is final.
+func classify(err error, call bool) again {
+	for _, c := range classes {
+		if errors.Is(err, c.err) {
+			return c.again
+		}
+	}
+	if call {
+		var says interface{ Retryable() bool }
+		if errors.As(err, &says) && !says.Retryable() {
+			return never
+		}
+		return later
+	}
+	if backend.Retryable(err) {
+		return later
+	}
+	return never
+}
+
+// Retry says how often and how patiently a failed task is made again.
+type Retry struct {
+	Attempts int           // in all, the first included; those that a worker's death ended do not count; default 5
+	Wait     time.Duration // before the second; doubles with each further one; default 500 ms
+	Max      time.Duration // of a single wait; default one minute
+}
+
+func (r Retry) withDefaults() Retry {
+	if r.Attempts <= 0 {
+		r.Attempts = 5
+	}
+	if r.Wait <= 0 {
+		r.Wait = 500 * time.Millisecond
+	}
+	if r.Max <= 0 {
+		r.Max = time.Minute
+	}
+	return r
+}
+
+// with returns r with what a node says of itself.
+func (r Retry) with(n lang.Retry) Retry {
+	if n.Attempts > 0 {
+		r.Attempts = n.Attempts
+	}
+	if n.Wait > 0 {
+		r.Wait = n.Wait
+	}
+	if n.Max > 0 {
+		r.Max = n.Max
+	}
+	r.Wait = min(r.Wait, r.Max)
+	return r
+}
+
+// wait returns how long to wait after the nth failure of a task, and whether to
+// try again at all. What a server asks for is given to it: nobody holds a
+// connection meanwhile.
+func (r Retry) wait(n int, err error, call bool) (time.Duration, bool) {
+	switch classify(err, call) {
+	case never:
+		return 0, false
+	case forFree:
+		return 10 * time.Millisecond, true
+	}
+	if n >= r.Attempts {
+		return 0, false
+	}
+	if asked := backend.RetryDelay(err); asked > 0 {
+		return asked, true
+	}
+	d := r.Wait
+	for range n - 1 {
+		if d *= 2; d >= r.Max {
+			return r.Max, true
+		}
+	}
+	return d, true
+}
+
+// The types of application errors that activities and the workflow fail with;
+// for a failed task it is the code of its runtime.Failure.
+const (
+	typeNoContext = "context_missing" // the worker's store lacks the parent context
+	typeProgram   = "ProgramFailed"
+)
+
+// failed makes of a failed attempt what Temporal is told. tried counts the
+// attempts that failed, this one included.
+func failed(err error, r Retry, tried int, call bool) error {
+	f := runtime.NewFailure(err)
+	wait, retry := r.wait(tried, err, call)
+	if retry {
+		return temporal.NewApplicationErrorWithOptions(f.Message, f.Code, temporal.ApplicationErrorOptions{NextRetryDelay: wait})
+	}
+	return temporal.NewApplicationErrorWithOptions(f.Message, f.Code, temporal.ApplicationErrorOptions{NonRetryable: true})
+}
+
+// failure makes of an activity's error the failure of its task.
+func failure(err error) *runtime.Failure {
+	var app *temporal.ApplicationError
+	var timeout *temporal.TimeoutError
+	switch {
+	case errors.As(err, &app):
+		return &runtime.Failure{Code: app.Type(), Message: app.Message()}
+	case errors.As(err, &timeout):
+		msg := fmt.Sprintf("no result in time (%s)", timeout.TimeoutType())
+		if last := timeout.Unwrap(); last != nil {
+			msg += "; the last attempt: " + last.Error()
+		}
+		return &runtime.Failure{Code: "timeout", Message: msg}
+	}
+	return &runtime.Failure{Code: "error", Message: err.Error()}
+}

@@ -1,0 +1,471 @@
+package workflows
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+)
+
+// WorkflowType is the name of the one workflow that runs every program.
+const WorkflowType = "coppice.program"
+
+// The names that clients of a run use.
+const (
+	QueryTree   = "tree"   // returns a Tree
+	QueryReport = "report" // returns what the run gave so far
+	Answers     = "answer" // update and signal: an Answer
+	Settles     = "settle" // update: a Settlement
+)
+
+// driver runs a Machine inside of a workflow. It lives in one workflow
+// coroutine; handlers of updates and signals run between its steps. What it
+// does follows from the input and the results alone: no clock but the
+// workflow's, no random numbers, no order of maps.
+type driver struct {
+	w      *Worker
+	in     *Input
+	graph  *lang.Graph
+	m      *runtime.Machine
+	ctx    workflow.Context // of the work; cancelled with the run
+	cancel workflow.CancelFunc
+	pub    *publisher
+
+	selector workflow.Selector
+	fired    int              // futures of the selector that are over
+	arrived  workflow.Channel // wakes the loop when a handler did something
+	queue    []runtime.Task   // ready, not begun
+	flight   map[string]*flight
+	order    []*flight         // in the order in which they began
+	inFlight int               // activities
+	marks    map[string]marks  // by branch
+	parent   map[string]string // of each open branch
+	home     string            // queue of the worker that has the run's prefix
+
+	early     []Answer // that came before their task
+	stopped   bool     // cancelled
+	late      bool     // the run's deadline is over
+	continued bool     // no new work is begun: the run goes on in a new history
+}
+
+// flight is a task that is begun and not over.
+type flight struct {
+	task    runtime.Task
+	cancel  workflow.CancelFunc
+	future  workflow.Future // nil of a wait without an end
+	due     time.Time       // of a sleep or wait
+	answer  json.RawMessage // came before the task, if not nil
+	unknown bool            // an unsafe call that may or may not have happened
+	elided  bool            // its prompt was sent as what it has beyond a stored one
+	prompt  mark            // that will be stored
+	homed   bool            // it was sent to a worker's own queue
+}
+
+// run is the workflow.
+func (w *Worker) run(ctx workflow.Context, in Input) (*Outcome, error) {
+	d := &driver{w: w, in: &in, flight: map[string]*flight{}, marks: map[string]marks{}, parent: map[string]string{}, home: in.Home, early: in.Early}
+	d.ctx, d.cancel = workflow.WithCancel(ctx)
+	d.arrived = workflow.NewBufferedChannel(ctx, 1)
+	if err := d.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.handlers(ctx); err != nil {
+		return nil, err
+	}
+	return d.drive(ctx)
+}
+
+// open reads the program and brings the machine to where the results end.
+func (d *driver) open(ctx workflow.Context) error {
+	if d.in.Format > inputFormat {
+		// Not a failure of the run: a worker that knows the format goes on.
+		panic(fmt.Sprintf("run %s was begun by a newer coppice (format %d, this one knows %d): start workers of that version", d.in.Name, d.in.Format, inputFormat))
+	}
+	g, err := d.w.programs.get(d.in)
+	if err != nil {
+		panic(fmt.Sprintf("run %s of program %s: %v: it goes on once workers of coppice %s are back", d.in.Name, d.in.Program, err, d.in.Coppice))
+	}
+	vars, err := unpack(g, d.in.Inputs)
+	if err != nil {
+		return temporal.NewNonRetryableApplicationError(err.Error(), "invalid", err)
+	}
+	info := workflow.GetInfo(ctx)
+	opt := runtime.Options{
+		// The same over retries, replays and new histories of the run, and
+		// another if the name is used again.
+		Run:    info.WorkflowExecution.ID + "/" + info.FirstRunID,
+		Seed:   d.in.Seed,
+		Salt:   d.in.Salt,
+		Limits: d.in.Limits,
+	}
+	d.graph = g
+	d.pub = d.w.events.of(d.in.Name)
+	d.pub.emit(runtime.Event{Kind: runtime.RunStarted, Run: d.in.Name, Program: d.in.Program, Restored: len(d.in.Results)})
+	d.m, err = runtime.New(g, vars, opt)
+	if err != nil {
+		return temporal.NewNonRetryableApplicationError(err.Error(), "invalid", err)
+	}
+	for i, r := range d.in.Results {
+		d.follow()
+		t, _ := d.take(r.Task)
+		if err := d.m.Apply(r); err != nil && !errors.Is(err, runtime.ErrCancelledTask) {
+			panic(fmt.Sprintf("run %s: result %d of %d does not fit its program: %v", d.in.Name, i+1, len(d.in.Results), err))
+		}
+		d.tell(&t, &r, true)
+	}
+	return nil
+}
+
+// take removes a task from the queue and returns it.
+func (d *driver) take(id string) (runtime.Task, bool) {
+	i := slices.IndexFunc(d.queue, func(t runtime.Task) bool { return t.ID == id })
+	if i < 0 {
+		return runtime.Task{}, false
+	}
+	t := d.queue[i]
+	d.queue = slices.Delete(d.queue, i, i+1)
+	return t, true
+}
+
+// drive runs the machine to its end.
+func (d *driver) drive(outer workflow.Context) (*Outcome, error) {
+	d.arm(outer)
+	d.deadline()
+	for {
+		d.follow()
+		switch {
+		case d.m.Done():
+			d.cancel()
+			return d.end()
+		case d.stopped:
+			return nil, outer.Err()
+		case d.late:
+			d.cancel()
+			return nil, d.programError(fmt.Errorf("the deadline of the run is over (%s): %w", d.in.Deadline.UTC().Format(time.RFC3339), errDeadline))
+		}
+		if !d.continued && d.full(outer) {
+			d.continued = true
+		}
+		if d.continued && d.inFlight == 0 {
+			return nil, d.again(outer)
+		}
+		if err := d.overBudget(); err != nil {
+			d.cancel()
+			return nil, d.programError(err)
+		}
+		d.launch()
+		if len(d.flight) == 0 {
+			return nil, d.programError(errors.New("workflows: internal error: the run is not over and nothing is to be done"))
+		}
+		d.selector.Select(outer)
+		for !d.m.Done() && !d.stopped && !d.late && d.selector.HasPending() {
+			d.selector.Select(outer)
+		}
+		if d.fired > 64 && d.fired > 2*len(d.flight) {
+			d.arm(outer)
+		}
+	}
+}
+
+// arm makes a selector of all that can happen. A selector keeps what is over, so
+// a new one is made now and then.
+func (d *driver) arm(outer workflow.Context) {
+	d.selector = workflow.NewSelector(outer)
+	d.fired = 0
+	d.selector.AddReceive(outer.Done(), func(workflow.ReceiveChannel, bool) { d.stopped = true })
+	d.selector.AddReceive(d.arrived, func(c workflow.ReceiveChannel, _ bool) { c.Receive(outer, nil) })
+	d.selector.AddReceive(workflow.GetSignalChannel(outer, Answers), func(c workflow.ReceiveChannel, _ bool) {
+		var a Answer
+		c.Receive(outer, &a)
+		d.answered(a)
+	})
+	d.order = slices.DeleteFunc(d.order, func(f *flight) bool { return d.flight[f.task.ID] != f })
+	for _, f := range d.order {
+		d.watch(f)
+	}
+}
+
+// deadline ends the run when its time is over.
+func (d *driver) deadline() {
+	if d.in.Deadline.IsZero() {
+		return
+	}
+	left := max(d.in.Deadline.Sub(workflow.Now(d.ctx)), time.Millisecond)
+	timer := workflow.NewTimerWithOptions(d.ctx, left, workflow.TimerOptions{Summary: "deadline of the run"})
+	workflow.Go(d.ctx, func(ctx workflow.Context) {
+		if timer.Get(ctx, nil) == nil {
+			d.late = true
+			d.wake()
+		}
+	})
+}
+
+func (d *driver) wake() { d.arrived.SendAsync(struct{}{}) }
+
+// watch adds the end of a flight to the selector.
+func (d *driver) watch(f *flight) {
+	if f.future == nil {
+		return
+	}
+	d.selector.AddFuture(f.future, func(fut workflow.Future) {
+		d.fired++
+		if d.flight[f.task.ID] == f {
+			d.landed(f, fut)
+		}
+	})
+}
+
+// follow takes over what changed in the machine.
+func (d *driver) follow() {
+	c := d.m.Changes()
+	for _, id := range c.Cancel {
+		if f := d.flight[id]; f != nil {
+			d.drop(f)
+			f.cancel()
+			d.event(runtime.NodeCancelled, &f.task)
+			continue
+		}
+		d.take(id)
+	}
+	for _, b := range c.Branches {
+		if b.ID == "" {
+			continue
+		}
+		e := runtime.Event{Kind: runtime.BranchFinished, Branch: b.ID, Label: b.Label, Status: b.Status}
+		if b.Status == runtime.Running {
+			e.Kind, e.Status = runtime.BranchStarted, ""
+			d.parent[b.ID] = b.Parent
+		} else {
+			delete(d.marks, b.ID)
+			delete(d.parent, b.ID)
+		}
+		if b.Err != nil {
+			e.Error = b.Err.Error()
+		}
+		d.pub.emit(e)
+	}
+	for _, x := range c.Refused {
+		d.pub.emit(runtime.Event{Kind: runtime.NodeRefused, Task: x.Task, Node: x.Node, Branch: x.Branch, Error: x.Reason})
+	}
+	d.queue = append(d.queue, c.Start...)
+}
+
+func (d *driver) drop(f *flight) {
+	delete(d.flight, f.task.ID)
+	if f.activity() {
+		d.inFlight--
+	}
+}
+
+func (f *flight) activity() bool { return f.task.Sleep == nil && f.task.Wait == nil && !f.unknown }
+
+// launch begins queued tasks. Activities are bounded; sleeps and waits cost
+// nothing and are not. When a new history is due, nothing is begun.
+func (d *driver) launch() {
+	if d.continued {
+		return
+	}
+	room := d.in.Window - d.inFlight
+	var later []runtime.Task
+	for _, t := range d.queue {
+		if t.Sleep == nil && t.Wait == nil {
+			if room <= 0 {
+				later = append(later, t)
+				continue
+			}
+			room--
+		}
+		d.begin(&flight{task: t})
+	}
+	d.queue = later
+}
+
+// begin starts what carries a task out.
+func (d *driver) begin(f *flight) {
+	d.flight[f.task.ID] = f
+	d.order = append(d.order, f)
+	ctx, cancel := workflow.WithCancel(d.ctx)
+	f.cancel = cancel
+	switch {
+	case f.task.Sleep != nil || f.task.Wait != nil:
+		d.await(ctx, f)
+	case slices.ContainsFunc(d.in.Unknown, func(u Unknown) bool { return u.Task == f.task.ID }):
+		f.unknown = true // of an earlier history; still nobody has said
+		return
+	default:
+		d.inFlight++
+		f.future = d.execute(ctx, f)
+	}
+	d.watch(f)
+}
+
+// landed takes what came of a flight.
+func (d *driver) landed(f *flight, fut workflow.Future) {
+	if f.task.Sleep != nil || f.task.Wait != nil {
+		if err := fut.Get(d.ctx, nil); err != nil {
+			return // cancelled
+		}
+		if f.answer != nil {
+			d.apply(f, runtime.Result{Task: f.task.ID, Value: f.answer})
+			return
+		}
+		d.apply(f, f.task.Expired())
+		return
+	}
+	var a answer
+	err := fut.Get(d.ctx, &a)
+	var canceled *temporal.CanceledError
+	var app *temporal.ApplicationError
+	var timeout *temporal.TimeoutError
+	switch {
+	case err == nil:
+		if a.Context != "" {
+			d.stored(f, &a)
+		}
+		d.home = a.Queue
+		a.Result.Task = f.task.ID
+		d.apply(f, a.Result)
+	case errors.As(err, &canceled):
+		// The whole run is: the loop sees that.
+	case errors.As(err, &app) && app.Type() == typeNoContext && f.elided:
+		// Another store, or one that lost it: this time the whole prompt goes.
+		d.retry(f, func() { clear(d.marks) })
+	case f.homed && errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		d.retry(f, func() { d.home = "" })
+	case f.task.Call != nil && f.task.Call.Unsafe && errors.As(err, &timeout):
+		// It may have happened. Only a person can find out.
+		d.inFlight--
+		f.unknown, f.future = true, nil
+		d.show()
+	default:
+		d.apply(f, runtime.Result{Task: f.task.ID, Failure: failure(err)})
+	}
+}
+
+// retry begins a flight's task again after what change changes.
+func (d *driver) retry(f *flight, change func()) {
+	d.drop(f)
+	change()
+	d.begin(&flight{task: f.task})
+}
+
+// apply gives a result to the machine.
+func (d *driver) apply(f *flight, r runtime.Result) {
+	d.drop(f)
+	if f.cancel != nil {
+		f.cancel()
+	}
+	err := d.m.Apply(r)
+	if errors.Is(err, runtime.ErrBadResult) {
+		r = runtime.Result{Task: f.task.ID, Failure: runtime.NewFailure(err)}
+		err = d.m.Apply(r)
+	}
+	if err != nil {
+		return // it was cancelled meanwhile
+	}
+	d.tell(&f.task, &r, workflow.IsReplaying(d.ctx))
+	d.follow()
+	d.show()
+}
+
+// overBudget reports whether the run has used up what the program may use.
+func (d *driver) overBudget() error {
+	b := d.in.Budget
+	if b.Tokens <= 0 && b.Generated <= 0 && b.Cost <= 0 {
+		return nil
+	}
+	return runtime.OverBudget(b, d.m.Used(), d.in.Prices)
+}
+
+// full reports whether the history is so long that the run must go on in a new
+// one.
+func (d *driver) full(ctx workflow.Context) bool {
+	info := workflow.GetInfo(ctx)
+	n := info.GetCurrentHistoryLength()
+	if d.m.Results() == len(d.in.Results) && n < 1000 {
+		return false // a new history must not begin with the next one
+	}
+	return info.GetContinueAsNewSuggested() || d.in.History > 0 && n >= d.in.History
+}
+
+// again makes the run go on in a new history, with all that is open.
+func (d *driver) again(ctx workflow.Context) error {
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return err
+	}
+	signals := workflow.GetSignalChannel(ctx, Answers)
+	for {
+		var a Answer
+		if !signals.ReceiveAsync(&a) {
+			break
+		}
+		d.answered(a)
+	}
+	next := *d.in
+	next.Results = d.m.Snapshot()
+	next.Early, next.Home = d.early, d.home
+	next.Due, next.Unknown = nil, nil
+	for _, f := range d.order {
+		if d.flight[f.task.ID] != f {
+			continue
+		}
+		if !f.due.IsZero() {
+			next.Due = append(next.Due, Due{f.task.ID, f.due})
+		}
+		if f.unknown {
+			next.Unknown = append(next.Unknown, Unknown{Task: f.task.ID})
+		}
+	}
+	return workflow.NewContinueAsNewError(ctx, WorkflowType, next)
+}
+
+var errDeadline = errors.New("deadline exceeded")
+
+// end reports.
+func (d *driver) end() (*Outcome, error) {
+	report := d.m.Report()
+	report.Run = d.in.Name
+	if err := d.m.Err(); err != nil {
+		d.pub.emit(runtime.Event{Kind: runtime.RunFailed, Error: err.Error(), Usage: &report.Usage})
+		return nil, d.programError(err)
+	}
+	d.pub.emit(runtime.Event{Kind: runtime.RunFinished, Value: report.Value, Usage: &report.Usage})
+	return outcomeOf(report), nil
+}
+
+// programError is the failure of the run. Its details hold what it gave so far.
+func (d *driver) programError(err error) error {
+	report := d.m.Report()
+	report.Run = d.in.Name
+	f := runtime.NewFailure(err)
+	if errors.Is(err, errDeadline) {
+		f.Code = "timeout"
+	}
+	return temporal.NewApplicationErrorWithOptions(err.Error(), typeProgram, temporal.ApplicationErrorOptions{
+		NonRetryable: true, Details: []any{f.Code, outcomeOf(report)},
+	})
+}
+
+func (d *driver) event(kind runtime.EventKind, t *runtime.Task) {
+	d.pub.emit(runtime.Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: string(t.Node.Kind)})
+}
+
+// tell announces a result to those who listen to the run in this process.
+func (d *driver) tell(t *runtime.Task, r *runtime.Result, restored bool) {
+	if d.pub == nil || t.Node == nil {
+		return
+	}
+	e := runtime.FinishedEvent(t, r)
+	if restored {
+		e.Restored = 1
+	}
+	d.pub.emit(e)
+}
