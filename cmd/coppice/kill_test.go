@@ -57,7 +57,7 @@ func TestKilledRunGoesOn(t *testing.T) {
 		t.Skip("runs the demo several times")
 	}
 	want := runJSON(t, "run", "triage", "--json")
-	for finished := range 5 {
+	for finished := range 7 {
 		journal := filepath.Join(t.TempDir(), "run.journal")
 		c := command(t, "run", "triage", "--journal", journal)
 		stderr, err := c.StderrPipe()
@@ -83,7 +83,7 @@ func TestKilledRunGoesOn(t *testing.T) {
 		require.JSONEq(t, string(want.Variables), string(got.Variables))
 		require.Equal(t, want.Branches, got.Branches)
 
-		requireOneResultEach(t, journal, 5)
+		requireOneResultEach(t, journal, 7)
 	}
 }
 

@@ -32,10 +32,19 @@ var Program = lang.Define("triage", func(p *lang.Program) lang.Var[Verdict] {
 			finding := b.Gen("finding", lang.MaxTokens(48), lang.Stop("\n"))
 			return lang.Calc[string](angle, ` + ": " + `, finding)
 		})
-	p.User("Findings:\n", lang.Join(looks, "\n"), "\nHow severe is this: low, high or critical?")
-	lang.Select(p, "severity", "low", "high", "critical")
+	p.User("Findings:\n", lang.Join(looks, "\n"), "\nQuote the runbook.")
+	// The answer is begun for the model, so that it reads the runbook where it
+	// names the kind: what it then concludes has the quotation before it.
+	p.Role("assistant", func(p *lang.Program) {
+		p.Text("Severity of ")
+		kind := lang.Select(p, "kind", "OOMKilled", "ImagePullBackOff", "CrashLoopBackOff", "NodeNotReady")
+		p.Text(": ")
+		lang.Select(p, "severity", "low", "high", "critical")
+		p.Text(".\nAction for ", kind, ": ")
+		p.Gen("action", lang.MaxTokens(64), lang.Stop("\n"))
+	})
 	p.User("Give the verdict as JSON.")
-	return lang.JSON[Verdict](p, "verdict", lang.MaxTokens(160))
+	return lang.JSON[Verdict](p, "verdict", lang.MaxTokens(320))
 })
 
 // Runbook is the shared prompt.

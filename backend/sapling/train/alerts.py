@@ -16,6 +16,7 @@ whole template; every fifth piece is kept for the test, and so are the names.
 import json
 import os
 
+import wording
 from words import (ADJ, APP, NAMESPACE, NODE, NOUN, PERSON_GREETING, REGISTRY,
                    TEAM, VERB, part)
 
@@ -360,6 +361,10 @@ for _k, _v in MORE_PREDICATE.items():
 WHOLES = {k: _pools(v) for k, v in WHOLE.items()}
 
 
+# Whatever is put together must not be what the test asks.
+TESTED = [x for x in SUBJECTS[True] if x != "{pod}"] + [x for v in PREDICATES.values() for x in v[True]]
+
+
 def age(r):
     n = 1 + int(r.random() * 59)
     return pick(r, ("{}m", "{}s", "{}h", "{}m", "{} minutes", "{}d", "{} min", "2m{}s")).format(n)
@@ -389,6 +394,14 @@ def alert(r, test=False, reason=None):
     x = r.random()
     if not test and x < 0.02:
         core, pod = pick(r, NO_POD[reason]), "unknown"
+    elif not test and r.random() < 0.55:
+        core = wording.alert(r, reason)
+        if "{hashed}" in core:
+            while "-" not in pod or not any(c.isdigit() for c in pod):
+                f["pod"] = pod = pod_name(r, f["app"], test)
+            core = core.replace("{hashed}", "{pod}")
+        if any(p in core for p in TESTED):
+            core = pick(r, SUBJECTS[test]) + " " + pick(r, PREDICATES[reason][test])
     elif x < 0.65:
         core = pick(r, SUBJECTS[test]) + " " + pick(r, PREDICATES[reason][test])
     else:
@@ -410,9 +423,9 @@ def alert(r, test=False, reason=None):
 
 
 def findings(reason, core, f):
-    memory = "nothing about memory in the alert"
-    rollout = "nothing about the rollout in the alert"
-    network = "nothing about the network in the alert"
+    memory = "nothing"
+    rollout = "nothing"
+    network = "nothing"
     if reason == "OOMKilled":
         memory = "OOMKilled, killed for memory"
         if "137" in core:

@@ -12,15 +12,17 @@ import random
 import numpy as np
 import torch
 
-from alerts import REASONS, alert, pick
-from runbooks import LETTERS, app_name, clause, filler, sections
+import wording
+from alerts import REASONS, alert, app_name, pick, pod_name, word
+from runbooks import DOCUMENTS, clause, filler, sections
 from tok import END, START, VOCAB, Tok
 
-NOTHING, FINDING, SEVERITY, POD, REASON, OOM, ACTION, FRAME, ECHO, CHOICE, START_POD, START_ACTION = range(12)
-KINDS = 12
+NOTHING, FINDING, SEVERITY, POD, REASON, OOM, ACTION, FRAME, ECHO, CHOICE, START_POD, START_ACTION, KIND = range(13)
+KINDS = 13
 ANGLES = ("memory", "rollout", "network")
-ASK_SEVERITY = "How severe is this: low, high or critical?"
+ASK_QUOTE = "Quote the runbook."
 ASK_VERDICT = "Give the verdict as JSON."
+WIDTH = 256  # of a row, in tokens: all rows are nearly that long, so little is padding
 
 
 def verdict(a, action):
@@ -29,7 +31,7 @@ def verdict(a, action):
 
 
 def findings_turn(f):
-    return "Findings:\n" + "\n".join(f"{k}: {f[k]}" for k in ANGLES) + "\n" + ASK_SEVERITY
+    return "Findings:\n" + "\n".join(f"{k}: {f[k]}" for k in ANGLES) + "\n" + ASK_QUOTE
 
 
 def angle_for(r, a):
@@ -37,6 +39,21 @@ def angle_for(r, a):
     if r.random() < 0.45:
         return {"OOMKilled": "memory", "NodeNotReady": "network"}.get(a["reason"], "rollout")
     return pick(r, ANGLES)
+
+
+def confuse(r, actions):
+    """Prose that holds pieces of the actions and goes on in another way, so that
+    a copy cannot be led astray by two or three like words."""
+    out = []
+    for _ in range(2 + int(r.random() * 4)):
+        words = pick(r, actions).split(" ")
+        i = int(r.random() * len(words))
+        piece = words[i:i + 1 + int(r.random() * 4)]
+        other = pick(r, (filler, lambda r: clause(r) + "."))(r).split(" ")
+        j = int(r.random() * max(1, len(other) - 6))
+        more = clause(r).split(" ")
+        out.append(" ".join(other[j:j + int(r.random() * 6)] + piece + more[int(r.random() * len(more)):]) + pick(r, (".", ".", ";", ",", ":")))
+    return " ".join(out)
 
 
 class Fillers:
@@ -49,7 +66,8 @@ class Fillers:
             self.pool.append(self.make())
 
     def make(self):
-        return self.tok.text(filler(self.r) + "\n\n")
+        text = pick(self.r, DOCUMENTS) if self.r.random() < 0.3 else filler(self.r)
+        return self.tok.text(text + "\n\n")
 
     def draw(self):
         i = int(self.r.random() * len(self.pool))
@@ -71,6 +89,9 @@ class Maker:
         """Exactly length tokens, and what the runbook says."""
         r = self.r
         others = 0 if plain else int(r.random() * (3 if length < 700 else 8))
+        if length < 40:  # nothing to read: for rows that ask about alerts only
+            ids = list(self.head) + self.tok.text(filler(r) + "\n\n" + filler(r))
+            return ids[:length - 2] + [END, self.tok.newline], None
         texts, facts = sections(r, plain=plain, others=others)
         parts = [self.tok.text(x + "\n\n") for x in texts]
         room = length - len(self.head) - 2
@@ -82,7 +103,7 @@ class Maker:
                 length = room = sum(map(len, parts)) + 8
         used = sum(map(len, parts))
         while used < room:
-            f = self.fillers.draw()
+            f = self.fillers.draw() if r.random() < 0.6 else self.tok.text(confuse(r, [x for _, x in facts.values()]) + "\n\n")
             f = f[:room - used]
             parts.insert(int(r.random() * (len(parts) + 1)), f)
             used += len(f)
@@ -91,17 +112,40 @@ class Maker:
             ids += p
         return ids[:len(self.head) + room] + [END, self.tok.newline], facts
 
+    def quote(self, name, facts):
+        """Texts and marks of the assistant's turn that quotes the runbook. The
+        program writes all but the kind, the severity and the action."""
+        severity, act = facts[name]
+        return [("Severity of ", NOTHING), (name, KIND), (": ", NOTHING), (severity, SEVERITY),
+                (".\nAction for " + name + ": ", NOTHING), (act + ".", ACTION)]
+
     def row(self, facts, a=None):
         """ids, segment, answer of one alert's tree, and the alert."""
+        while True:
+            made = self.any_row(facts, a)
+            if len(made[0]) <= WIDTH or a:
+                return made
+
+    def any_row(self, facts, a):
         r, tok = self.r, self.tok
         a = a or alert(r, self.test)
-        severity, act = facts[a["reason"]]
         ids, seg, ans = [], [], []
 
         def add(tokens, s, answer=NOTHING):
             ids.extend(tokens)
             seg.extend([s] * len(tokens))
             ans.extend([answer] * len(tokens))
+
+        def pieces(list_, first):
+            """The pieces' tokens are the whole's: each piece ends where the
+            pre-tokenizer cuts."""
+            start = len(ids)
+            for text, what in list_:
+                at = len(ids)
+                add(tok.text(text), 2, what)
+                if what in first:
+                    ans[at] = first[what]
+            assert ids[start:] == tok.text("".join(t for t, _ in list_)), a
 
         add(tok.turn("user", "Alert: " + a["alert"]), 0)
         angle = angle_for(r, a)
@@ -111,85 +155,95 @@ class Maker:
         ans[ans.index(FINDING)] = CHOICE
         add(tok.turn("user", findings_turn(a["findings"])), 2)
         add(tok.open(), 2)
-        add(tok.text(severity), 2, SEVERITY)
-        add([END], 2, FRAME)
+        pieces(self.quote(a["reason"], facts), {ACTION: START_ACTION})
+        add([END], 2, ACTION)
         add([tok.newline], 2)
         add(tok.turn("user", ASK_VERDICT), 2)
         add(tok.open(), 2)
-        whole = tok.text(verdict(a, act))
-        # The pieces' tokens are the whole's: each piece ends where the
-        # pre-tokenizer cuts.
-        pieces = [('{"pod":"', FRAME), (a["pod"], POD), ('","reason":"', FRAME), (a["reason"], REASON),
-                  ('","oom_killed":', FRAME), ("true" if a["oom_killed"] else "false", OOM),
-                  (',"recommended_action":"', FRAME), (act, ACTION), ('"}', FRAME)]
-        start = len(ids)
-        for text, what in pieces:
-            add(tok.text(text), 2, what)
-        assert ids[start:] == whole, a
+        act = facts[a["reason"]][1]
+        pieces([('{"pod":"', FRAME), (a["pod"], POD), ('","reason":"', FRAME), (a["reason"], REASON),
+                ('","oom_killed":', FRAME), ("true" if a["oom_killed"] else "false", OOM),
+                (',"recommended_action":"', FRAME), (act, ACTION), ('"}', FRAME)],
+               {POD: START_POD, ACTION: START_ACTION})
         # Where a copy ends is part of getting it right.
-        ends = [i for i in range(start + 1, len(ids)) if ans[i] == FRAME and ans[i - 1] in (POD, ACTION)]
+        ends = [i for i in range(1, len(ids)) if ans[i] == FRAME and ans[i - 1] in (POD, ACTION, START_POD, START_ACTION)]
         for i in ends:
-            ans[i] = ans[i - 1]
-        # And where it starts is the hard part of it.
-        ans[ans.index(POD)], ans[ans.index(ACTION)] = START_POD, START_ACTION
+            ans[i] = POD if ans[i - 1] in (POD, START_POD) else ACTION
         add([END], 2, FRAME)
         return ids, seg, ans, a
 
     def look_row(self):
-        """Several alerts, each with one branch and nothing else; they do not see
-        each other (segments from 10 on). Many findings for few tokens."""
+        """An alert with all looks and the start of a verdict, each a branch of
+        its own: reading and nothing else, many answers for few tokens."""
         r, tok = self.r, self.tok
-        ids, seg, ans = [], [], []
-        for n in range(4):
-            a = alert(r, self.test)
-            angle = angle_for(r, a)
-            ask = tok.turn("user", "Alert: " + a["alert"]) + tok.turn("user", f"Look only at {angle}.") + tok.open()
-            say = tok.text(a["findings"][angle]) + [END]
-            ids += ask + say
-            seg += [10 + n] * (len(ask) + len(say))
-            ans += [NOTHING] * len(ask) + [CHOICE] + [FINDING] * (len(say) - 1)
+        a = alert(r, self.test)
+        ids = tok.turn("user", "Alert: " + a["alert"])
+        seg, ans = [0] * len(ids), [NOTHING] * len(ids)
+
+        def branch(n, ask, answer, first, rest):
+            ids.extend(ask + answer)
+            seg.extend([n] * len(ask + answer))
+            ans.extend([NOTHING] * len(ask) + [first] + [rest] * (len(answer) - 1))
+
+        for n, angle in enumerate(ANGLES):
+            branch(4 + n, tok.turn("user", f"Look only at {angle}.") + tok.open(), tok.text(a["findings"][angle]) + [END],
+                   CHOICE, FINDING)
+        # One token of what follows: where a copy ends is part of it.
+        branch(1, tok.turn("user", ASK_VERDICT) + tok.open() + tok.text('{"pod":"'),
+               tok.text(a["pod"]) + tok.text('","reason":"')[:1], START_POD, POD)
         return ids, seg, ans, None
 
-    def echo_row(self, facts):
-        """An exercise in looking up and copying: a name of the text is asked
-        for by the word before it. Grows the habit of copying early."""
+    def name_row(self):
+        """An exercise in telling a pod by the form of its name: words, of which
+        one has the hyphens and the digits of a pod's name."""
         r, tok = self.r, self.tok
-        ids, seg, ans = [], [], []
-        pairs = []
-        for _ in range(3 + int(r.random() * 5)):
-            key = pick(r, LETTERS) + pick(r, LETTERS) + str(int(r.random() * 100))
-            pairs.append((key, app_name(r, False) if r.random() < .6 else clause(r)))
-        text = "\n".join(f"{k}: {v}." for k, v in pairs)
-        ask = tok.turn("user", text)
-        ids += ask
-        seg += [0] * len(ask)
-        ans += [NOTHING] * len(ask)
-        for _ in range(3):
-            k, v = pick(r, pairs)
-            q = tok.open("user") + tok.text(k) + [END, tok.newline] + tok.open()
-            answer = tok.text(v) + [END]
-            ids += q + answer + [tok.newline]
-            seg += [2] * (len(q) + len(answer) + 1)
-            ans += [NOTHING] * len(q) + [ECHO] * len(answer) + [NOTHING]
-        return ids, seg, ans, None
+        plain = r.random() < 0.3  # only hyphens tell
+        while True:
+            pod = pod_name(r, app_name(r, False), False)
+            if "-" in pod and (plain or any(c.isdigit() for c in pod)):
+                break
+
+        def words(most):
+            out = []
+            for _ in range(int(r.random() * most)):
+                x = r.random()
+                out.append(pick(r, wording.FILL) if x < .3 else pick(r, wording.NOUN) if x < .5 else word(r, False) if x < .7
+                           else pick(r, wording.KIND) if x < .75 else str(int(10 ** (r.random() * 4))) if x < .8
+                           else pick(r, wording.VERB) if x < .85 else pick(r, REASONS) if x < .87
+                           else word(r, False) + ":" if x < .9 else pick(r, wording.ADJ) if x < .94 or plain
+                           else app_name(r, False).strip("0123456789"))
+                out.append(pick(r, (" ", " ", " ", " ", " ", " ", ", ", ": ", " - ", ". ", "=", "/", " | ", "\n")))
+            return "".join(out)
+
+        x = pick(r, ("{}", "{}", "{}", "{}", "'{}'", '"{}"', "({})", "[{}]", "{},", "{}:", "{}.", "<{}>", "`{}`", "{};"))
+        text = words(16) + x.format(pod) + pick(r, (" ", " ", " ", "\n", " - ", " | ")) + words(12)
+        ids = tok.turn("user", "Alert: " + text) + tok.turn("user", ASK_VERDICT) + tok.open() + tok.text('{"pod":"')
+        ans = [NOTHING] * len(ids)
+        copy = tok.text(pod) + tok.text('","reason":"')[:1]
+        return ids + copy, [0] * (len(ids) + len(copy)), ans + [START_POD] + [POD] * (len(copy) - 1), None
 
     def quiz_row(self, facts):
-        """An exercise in reading the runbook: kinds of failure are named, their
-        severity or action is asked for, several in one row."""
+        """An exercise in reading the runbook: kinds of failure are named and
+        quoted, several in one row."""
         r, tok = self.r, self.tok
         ids, seg, ans = [], [], []
         names = list(facts)
         r.shuffle(names)
-        for name in names[:6]:
-            severity, act = facts[name]
-            if r.random() < 0.75:
-                q, a, what = pick(r, (f"{name}\n{ASK_SEVERITY}", f"Findings:\n{name}\n{ASK_SEVERITY}")), severity, SEVERITY
-            else:
-                q, a, what = f"{name}\nWhat is the action?", act, ACTION
-            for t, k in ((tok.turn("user", q) + tok.open(), NOTHING), (tok.text(a), what),
-                         ([END], what if what == ACTION else FRAME), ([tok.newline], NOTHING)):
-                ids += t
-                ans += [k] * len(t)
+        for name in names:
+            t, k = list(tok.open()), [NOTHING] * len(tok.open())
+            for text, what in self.quote(name, facts):
+                x = tok.text(text)
+                t += x
+                # Here the kind is given; nothing tells which one comes next.
+                k += [NOTHING if what == KIND else what] * len(x)
+                if what == ACTION:
+                    k[-len(x)] = START_ACTION
+            t += [END, tok.newline]
+            k += [ACTION, NOTHING]
+            if len(ids) + len(t) > WIDTH:
+                break
+            ids += t
+            ans += k
         return ids, [0] * len(ids), ans, None
 
     def school(self, rows, width):
@@ -216,7 +270,7 @@ class Maker:
                 at += len(s)
         return {"ids": torch.from_numpy(ids), "ans": torch.from_numpy(ans)}
 
-    def batch(self, books, rows, length, plain=False, echo=0.0, quiz=0.0, look=0.0, spread=0):
+    def batch(self, books, rows, length, plain=False, quiz=0.0, look=0.0, name=0.0, spread=0):
         """books runbooks of one length, rows alerts each, as arrays.
 
         spread moves the alerts away from the runbook, and pieces of the runbook
@@ -244,11 +298,11 @@ class Maker:
             book[i, :len(ids)] = ids
             book_pos[i] = pos
             for _ in range(rows):
-                x = self.echo_row(facts) if r.random() < echo else \
+                x = self.name_row() if r.random() < name else \
                     self.quiz_row(facts) if r.random() < quiz else \
                     self.look_row() if r.random() < look else self.row(facts)
                 out.append((x, after))
-        width = (max(len(x[0]) for x, _ in out) + 7) // 8 * 8
+        width = (max(len(x[0]) for x, _ in out) + 15) // 16 * 16
         n = len(out)
         ids = np.zeros((n, width), np.int64)
         seg = np.full((n, width), 3, np.int64)
@@ -259,11 +313,11 @@ class Maker:
             ids[i, :k], seg[i, :k], ans[i, :k] = t, s, a
             s = np.array(s)
             p = np.arange(k)
-            first = int((s == 0).sum())
-            for x in set(s.tolist()) - {0}:
-                # A segment follows the alert, or starts anew without one.
+            for x in set(s.tolist()):
+                # A segment follows the root of its tree, each root the runbook.
                 at = np.flatnonzero(s == x)
-                p[at] = np.arange(len(at)) + first
+                root = x // 100 * 100
+                p[at] = np.arange(len(at)) + (0 if x == root else int((s == root).sum()))
             pos[i, :k] = p + after
         return {"book": book, "book_pos": book_pos, "ids": ids, "seg": seg, "pos": pos,
                 "ans": ans, "alerts": [x[3] for x, _ in out], "facts": [f for _, f in made]}

@@ -69,8 +69,13 @@ class Program:
                 add(tok.turn("user", f"Look only at {angle}.") + tok.open(), s)
                 add(tok.text(a["findings"][angle]) + [END], s, angle)
             add(tok.turn("user", findings_turn(a["findings"])) + tok.open(), 2)
+            add(tok.text("Severity of "), 2)
+            add(tok.text(a["reason"]), 2, "kind")
+            add(tok.text(": "), 2)
             add(tok.text(a["severity"]), 2, "severity")
-            add([END, tok.newline] + tok.turn("user", ASK_VERDICT) + tok.open(), 2)
+            add(tok.text(f".\nAction for {a['reason']}: "), 2)
+            add(tok.text(a["recommended_action"] + ".") + [END], 2, "quote")
+            add([tok.newline] + tok.turn("user", ASK_VERDICT) + tok.open(), 2)
             at = len(ids)
             add(tok.text(verdict(a, a["recommended_action"])) + [END], 2, "verdict")
             at += len(tok.text('{"pod":"'))
@@ -126,8 +131,9 @@ class Program:
         state = new, torch.cat((seen, ok), 1), [a + k for a, k in zip(at, size)]
         return self.m.logits(last), state
 
-    def write(self, logits, state, most):
-        """Greedy decoding of all rows until each has said <|im_end|>."""
+    def write(self, logits, state, most, ends=None):
+        """Greedy decoding of all rows until each has said <|im_end|>. ends
+        receives the state after it."""
         out = [[] for _ in state[2]]
         open_rows = set(range(len(out)))
         while open_rows and most:
@@ -138,6 +144,8 @@ class Program:
                 out[i].append(best[i])
             if open_rows:
                 logits, state = self.feed(state, [[best[i]] if i in open_rows else [] for i in range(len(out))])
+        if ends is not None:
+            ends["state"] = state
         return [self.tok.decode(x) for x in out]
 
     @torch.no_grad()
@@ -152,20 +160,30 @@ class Program:
             for f, x in zip(found, self.write(logits, s, 80)):
                 f[angle] = x
         logits, s = self.feed(trunk, [tok.turn("user", findings_turn(f)) + tok.open() for f in found])
-        firsts = [tok.text(x)[0] for x in LEVELS]
-        severity = [LEVELS[i] for i in logits[:, firsts].argmax(-1).tolist()]
+        def choose(logits, options):
+            # Each is one token.
+            return [options[i] for i in logits[:, [tok.text(x)[0] for x in options]].argmax(-1).tolist()]
+
+        logits, s = self.feed(s, [tok.text("Severity of ")] * n)
+        kind = choose(logits, REASONS)
+        logits, s = self.feed(s, [tok.text(k + ": ") for k in kind])
+        severity = choose(logits, LEVELS)
+        logits, s = self.feed(s, [tok.text(f"{x}.\nAction for {k}: ") for x, k in zip(severity, kind)])
+        ends = {}
+        quoted = self.write(logits, s, 64, ends)
         ask = [END, tok.newline] + tok.turn("user", ASK_VERDICT) + tok.open()
-        logits, s = self.feed(s, [tok.text(x) + ask for x in severity])
-        return list(zip(found, severity, self.write(logits, s, 160)))
+        # What was written is fed already, up to where it ended.
+        logits, s = self.feed(ends["state"], [ask] * n)
+        return list(zip(found, severity, quoted, self.write(logits, s, 160)))
 
 
 def score(model, book_text=None, rows=None, book_ids=None, verbose=False, group=50):
     tok = Tok()
     p = Program(model, tok, book_ids or tok.turn("system", book_text))
-    right = {k: 0 for k in ("pod", "reason", "oom_killed", "severity", "recommended_action", "findings", "json", "all")}
+    right = {k: 0 for k in ("pod", "reason", "oom_killed", "severity", "quote", "recommended_action", "findings", "json", "all")}
     for i in range(0, len(rows), group):
         some = rows[i:i + group]
-        for a, (found, severity, text) in zip(some, p.run([x["alert"] for x in some])):
+        for a, (found, severity, quoted, text) in zip(some, p.run([x["alert"] for x in some])):
             try:
                 got = json.loads(text)
                 right["json"] += 1
@@ -173,13 +191,14 @@ def score(model, book_text=None, rows=None, book_ids=None, verbose=False, group=
                 got = {}
             same = {k: got.get(k) == a[k] for k in ("pod", "reason", "oom_killed", "recommended_action")}
             same["severity"] = severity == a["severity"]
+            same["quote"] = quoted == a["recommended_action"] + "."
             same["all"] = all(same.values())
             same["findings"] = found == a["findings"]
             for k, v in same.items():
                 right[k] += v
             if verbose:
                 print(json.dumps(dict(alert=a["alert"], wrong=[k for k in same if not same[k]],
-                                      found=found, severity=severity, said=text, pod=a["pod"]), ensure_ascii=False))
+                                      found=found, severity=severity, quoted=quoted, said=text, pod=a["pod"]), ensure_ascii=False))
     return {k: round(v / len(rows), 4) for k, v in right.items()} | {"n": len(rows), "tokens": p.start}
 
 

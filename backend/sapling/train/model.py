@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-CONFIG = dict(vocab=1024, dim=256, layers=4, heads=4, kv_heads=2, head_dim=64,
+CONFIG = dict(vocab=1024, dim=256, layers=4, heads=4, kv_heads=4, head_dim=64,
               ffn=512, theta=1e6, eps=1e-5, context=8192)
 
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -203,14 +203,16 @@ def head_start(model, shared=2.0, fast=2.5, pass_on=0.25, match=3.0):
     saves hours on two cores. All numbers are random draws; no text is used.
 
     All embeddings share a random part, which stands in for the bias that q and k
-    lack. Heads of block 0 see only that part, and q is k turned by one or two
-    positions: they look one or two tokens back and pass on what they see, each
-    into a space of its own. The heads of block 1 look for a place whose passed-on
-    tokens are the query's own, and copy the token found there. Compare
+    lack. Head i of block 0 sees only that part, and its q is its k turned by i+1
+    positions: it looks i+1 tokens back and passes on what it sees, into a space
+    of its own. Head i of block 1 looks for a place before which stand the query's
+    own token and the i tokens before it, and copies the token found there. Compare
     Trockman and Kolter, Mimetic initialization (2023), arXiv:2305.09828."""
     c, first, second = model.c, model.blocks[0], model.blocks[1]
-    h, kv, d, dim = c["heads"], c["kv_heads"], c["head_dim"], c["dim"]
-    g, half = h // kv, d // 2
+    h, d, dim = c["heads"], c["head_dim"], c["dim"]
+    half = d // 2
+    if c["kv_heads"] != h or h * d > dim:
+        return
     mean = torch.randn(dim)
     axis = mean / mean.norm()
     off = torch.eye(dim) - torch.outer(axis, axis)
@@ -218,38 +220,38 @@ def head_start(model, shared=2.0, fast=2.5, pass_on=0.25, match=3.0):
 
     # Only the fast frequencies tell near places apart.
     scale = torch.where(torch.arange(half) < half // 4, fast, 0.1).repeat(2).unsqueeze(1)
-    k = scale * torch.outer(torch.randn(kv * d), axis).view(kv, d, dim)
+    k = scale * torch.outer(torch.randn(h * d), axis).view(h, d, dim)
     first.k.copy_(k.view(-1, dim))
-    seen = [frame(d, dim) @ off for _ in range(kv)]
-    first.v.copy_(torch.cat(seen))
-    spaces = torch.einsum("ab,bhd->ahd", off, frame(h * d, dim).T.reshape(dim, h, d) if h * d <= dim
-                          else torch.randn(dim, h, d) * dim ** -0.5)
+    seen = frame(d, dim) @ off
+    first.v.copy_(seen.repeat(h, 1))
+    spaces = torch.einsum("ab,bhd->ahd", off, frame(h * d, dim).T.reshape(dim, h, d))
     first.o.copy_(pass_on * spaces.reshape(dim, -1))
     for i in range(h):
-        a, b = k[i // g].chunk(2)
-        turn = -model.freq.float() * (1 + i % g)
+        a, b = k[i].chunk(2)
+        turn = -model.freq.float() * (1 + i)
         cos, sin = turn.cos().unsqueeze(1), turn.sin().unsqueeze(1)
         first.q.view(h, d, dim)[i] = torch.cat((a * cos - b * sin, b * cos + a * sin))
 
     # Only the slow frequencies let far places match.
     scale = match * torch.where(torch.arange(half) >= half // 2, 1.0, 0.1).repeat(2).unsqueeze(1)
-    found = [frame(d, dim) @ off for _ in range(kv)]
-    second.v.copy_(torch.cat(found))
-    for n in range(kv):
-        mix, turn = frame(d, d), frame(d, d)
-        one, two = spaces[:, n * g].T, spaces[:, n * g + 1].T
-        second.k.view(kv, d, dim)[n] = scale * (turn @ (one + mix @ two))
-        # One head of the group; the others start free, or they would stay equal.
-        i = n * g
-        second.q.view(h, d, dim)[i] = scale * (turn @ (pass_on * seen[n] + mix @ one))
-        second.o.view(dim, h, d)[:, i] = found[n].T
+    for i in range(h):
+        found, turn = frame(d, dim) @ off, frame(d, d)
+        second.v.view(h, d, dim)[i] = found
+        second.o.view(dim, h, d)[:, i] = found.T
+        back = [spaces[:, n].T for n in range(h)]
+        mix = [frame(d, d) for _ in range(i + 1)]
+        key = sum(m @ back[n] for n, m in enumerate(mix))
+        query = mix[0] @ (pass_on * seen) + sum(m @ back[n - 1] for n, m in enumerate(mix) if n)
+        second.k.view(h, d, dim)[i] = scale * (turn @ key)
+        second.q.view(h, d, dim)[i] = scale * (turn @ query)
 
 
 def tree_mask(seg):
     """(rows, 1, T, T) additive: a token sees what is before it in its own
-    segment and in segment 0. Padding (3) sees itself, to stay finite."""
+    segment and in the segment that begins its tree (100, 200, ... for the
+    segments from there on). Padding (3) sees itself, to stay finite."""
     t = seg.shape[1]
     a, b = seg.unsqueeze(2), seg.unsqueeze(1)
-    ok = (a == b) | ((b == 0) & (a != 3))
+    ok = (a == b) | ((b == a // 100 * 100) & (a != 3))
     ok &= torch.ones(t, t, dtype=torch.bool).tril()
     return torch.zeros(ok.shape).masked_fill_(~ok, float("-inf")).unsqueeze(1)

@@ -6,21 +6,17 @@ severity is drawn anew for every runbook and the action is put together from
 many pieces, so neither can be learnt by heart: they must be read.
 """
 
-from alerts import HASH, HEX, LETTERS, REASONS, app_name, node_name, pick, pod_name, syllables, text_of
+import glob
+import os
+
+from alerts import HASH, HEX, LETTERS, REASONS, app_name, node_name, pick, pod_name, syllables, text_of, word
+from wording import FILL
 from words import ADJ, NOUN, OTHER_KIND, PREP, TEAM, VERB
 
 SEVERITIES = ("low", "high", "critical")
 
-# The kind stands right before the colon: what a small reader needs most is that
-# the key is at one place, and a runbook is clearer for it too.
-SEVERITY_LINE = [
-    "Severity of {r}: {s}.", "Severity for {r}: {s}.", "Severity, {r}: {s}.",
-    "Rating of {r}: {s}.", "- Severity of {r}: {s}.", "How bad is {r}: {s}.",
-]
-ACTION_LINE = [
-    "Action for {r}: {a}.", "Action on {r}: {a}.", "Recommended action for {r}: {a}.",
-    "- Action for {r}: {a}.", "Do this on {r}: {a}.", "Fix for {r}: {a}.", "What to do on {r}: {a}.",
-]
+SEVERITY_LINE = "Severity of {r}: {s}."
+ACTION_LINE = "Action for {r}: {a}."
 HEADING = ["## {r}", "### {r}", "{r}", "# {r}", "## When {r} fires", "## Kind: {r}",
            "## {n}. {r}", "**{r}**", "## {r} alerts", "= {r} ="]
 
@@ -116,7 +112,37 @@ def noun(r):
     return pick(r, NOUN) + " " + pick(r, NOUN)
 
 
+def documents():
+    """Paragraphs of this repository's documents: text as people write it."""
+    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+    out = []
+    for path in sorted(glob.glob(os.path.join(top, "docs", "*.md"))) + [os.path.join(top, "README.md")]:
+        with open(path) as f:
+            out += [p for p in f.read().split("\n\n") if 60 < len(p) < 900 and not p.lstrip().startswith(("```", "|"))]
+    return out
+
+
+DOCUMENTS = documents()
+
+
+def borrowed(r):
+    """Some words in a row of a document, or words of no sense: no habit of
+    speech can tell how they go on, they must be read."""
+    n = 4 + int(r.random() * 9)
+    if r.random() < 0.35:
+        words = [word(r, False) if r.random() < .5 else pick(r, FILL + NOUN + VERB + ADJ) for _ in range(n)]
+        return " ".join(w + ("," if r.random() < .08 else "") for w in words).strip(",")
+    while True:
+        words = pick(r, DOCUMENTS).split()
+        i = int(r.random() * len(words))
+        text = " ".join(words[i:i + n]).rstrip(".,;:")
+        if len(text) > 12 and not set(text) & set('"\\`|{}[]<>*#.') and text.isascii():
+            return text
+
+
 def action(r):
+    if r.random() < 0.5:
+        return borrowed(r)
     x = r.random()
     if x < 0.4:
         text = fill(r, pick(r, ACTION))
@@ -222,10 +248,10 @@ def filler(r):
     return body
 
 
-def lines(r, severity_line, action_line, name, severity, act, plain):
+def lines(r, name, severity, act, plain):
     """The two lines of a section, with prose around them unless plain."""
-    sev = severity_line.format(r=name, s=severity)
-    todo = action_line.format(r=name, a=act)
+    sev = SEVERITY_LINE.format(r=name, s=severity)
+    todo = ACTION_LINE.format(r=name, a=act)
     pair = [sev, todo] if r.random() < 0.7 else [todo, sev]
     if plain:
         return "\n".join(pair)
@@ -243,16 +269,12 @@ def lines(r, severity_line, action_line, name, severity, act, plain):
 
 def sections(r, plain=False, others=0):
     """The sections in random order, and what they say: {reason: (severity, action)}."""
-    one = r.random() < 0.7
-    sl, al = pick(r, SEVERITY_LINE), pick(r, ACTION_LINE)
     heading = pick(r, HEADING) if r.random() < 0.9 else None
     facts, out = {}, []
     names = list(REASONS) + [x for x in {kind(r) for _ in range(others)} if x not in REASONS]
     for i, name in enumerate(names):
-        if not one:
-            sl, al = pick(r, SEVERITY_LINE), pick(r, ACTION_LINE)
         facts[name] = (pick(r, SEVERITIES), action(r))
-        text = lines(r, sl, al, name, *facts[name], plain)
+        text = lines(r, name, *facts[name], plain)
         if heading and not plain:
             text = heading.format(r=name, n=i + 1) + "\n" + text
         out.append(text)

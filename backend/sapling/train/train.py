@@ -18,34 +18,37 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from data import (ACTION, CHOICE, ECHO, FINDING, FRAME, KINDS, OOM, POD, REASON, SEVERITY, START_ACTION,
+from data import (ACTION, CHOICE, ECHO, FINDING, FRAME, KIND, KINDS, OOM, POD, REASON, SEVERITY, START_ACTION,
                   START_POD, Maker)
-from model import Sapling, tree_mask
+from model import CONFIG, Sapling, tree_mask
 
 # until: minute at which the stage ends. length: of the runbook, in tokens.
 # rows: alerts per runbook (books and rows are for each process). spread: random gaps in the positions, in all.
 # school: rows of random words to be copied, before any text. lm: weight of plain language modelling on the runbook.
+# name: share of the steps that have only names to be found by their form.
+# read: share of the steps without a runbook, on alerts alone.
+# long: share of the steps that have a runbook of nearly real length instead, which passes on no gradient.
 STAGES = [
-    dict(until=1.2, school=8),
-    dict(until=4, length=(150, 260), books=4, rows=3, plain=0.9, echo=0.2, quiz=0.2, look=0.2, spread=500, lm=0.1),
-    dict(until=26, length=(150, 300), books=2, rows=5, plain=0.7, echo=0.0, quiz=0.3, look=0.4, spread=3000, lm=0.0),
-    dict(until=35.5, length=(300, 1000), books=2, rows=5, plain=0.2, echo=0.0, quiz=0.2, look=0.25, spread=6500, lm=0.0),
-    dict(until=41, length=(700, 3000), books=1, rows=10, plain=0.0, echo=0.0, quiz=0.05, look=0.4, spread=5000, lm=0.0, still=True),
-    dict(until=50, length=(4000, 6500), books=1, rows=10, plain=0.0, echo=0.0, quiz=0.05, look=0.4, spread=1500, lm=0.0, still=True),
-    dict(until=61.5, length=(180, 420), books=2, rows=10, plain=0.1, echo=0.0, quiz=0.2, look=0.1, spread=6500, lm=0.0, still=True),
-    dict(until=66, length=(3000, 6500), books=1, rows=14, plain=0.0, echo=0.0, quiz=0.1, look=0.1, spread=1500, lm=0.0, still=True),
+    dict(until=1.5, school=24),
+    dict(until=6, length=(130, 260), books=4, rows=6, plain=0.8, quiz=0.2, look=0.1, spread=1000, lm=0.0, long=0.0),
+    dict(until=35, length=(150, 300), books=2, rows=14, plain=0.6, quiz=0.06, look=0.2, spread=4000, lm=0.0, long=0.01, read=0.4),
+    dict(until=60, length=(200, 800), books=2, rows=14, plain=0.2, quiz=0.06, look=0.2, spread=6500, lm=0.0, long=0.06, read=0.25, name=0.2),
+    dict(until=94, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.05, look=0.3, spread=6500, lm=0.0, long=0.55, read=0.08, name=0.12),
 ]
-WARMUP, DECAY_FROM, END = 0.3, 55.0, 66.0
+WARMUP, DECAY_FROM, END = 0.3, 30.0, 94.0
 LR_MATRIX, LR_VECTOR = 0.02, 3e-3
 WEIGHT = torch.ones(KINDS)
 WEIGHT[SEVERITY] = 2.0
-WEIGHT[ACTION] = 0.3
+WEIGHT[ACTION] = 0.6
 WEIGHT[CHOICE] = 8.0
-WEIGHT[START_POD] = 4.0
-WEIGHT[FRAME] = 0.3
-WEIGHT[FINDING] = 0.7
+WEIGHT[START_ACTION] = 2.0
+WEIGHT[KIND] = 3.0
+WEIGHT[START_POD] = 6.0
+WEIGHT[POD] = 2.0
+WEIGHT[FRAME] = 0.2
+WEIGHT[FINDING] = 0.5
 NAMES = {FINDING: "finding", SEVERITY: "severity", POD: "pod", REASON: "reason", OOM: "oom",
-         ACTION: "action", FRAME: "frame", ECHO: "echo", CHOICE: "choice", START_POD: "pod_start", START_ACTION: "action_start"}
+         ACTION: "action", KIND: "kind", FRAME: "frame", ECHO: "echo", CHOICE: "choice", START_POD: "pod_start", START_ACTION: "action_start"}
 
 
 class Muon:
@@ -98,9 +101,15 @@ def make(maker, st, step):
     if "school" in st:
         return maker.school(st["school"], 128)
     even = random.Random(step)
+    if even.random() < st.get("name", 0):
+        st = dict(st, length=(24, 32), books=1, rows=56, name=1.0)
+    elif even.random() < st.get("read", 0):
+        st = dict(st, length=(24, 32), books=1, rows=40, look=1.0, quiz=0.0)
+    elif even.random() < st["long"]:
+        st = dict(st, length=(1000, 6500), books=1, rows=14, spread=1500, plain=0.0, still=True, quiz=0.1, look=0.3)
     length = int(math.exp(even.uniform(*map(math.log, st["length"]))))
     b = maker.batch(st["books"], st["rows"], length, plain=even.random() < st["plain"],
-                    echo=st["echo"], quiz=st["quiz"], look=st["look"], spread=st["spread"])
+                    quiz=st["quiz"], look=st["look"], name=st["name"] if st.get("name") == 1 else 0, spread=st["spread"])
     t = {k: torch.from_numpy(v) for k, v in b.items() if hasattr(v, "shape")}
     t["mask"], t["lm"] = tree_mask(t["seg"]), st["lm"]
     t["still"] = st.get("still", False)
@@ -137,15 +146,16 @@ def work(rank, a):
     torch.manual_seed(a.seed)
     dist.init_process_group("gloo", init_method=f"file://{os.path.abspath(a.dir)}/meet-{a.token}",
                             rank=rank, world_size=a.processes)
-    model = Sapling()
+    last = os.path.join(a.dir, "last.pt")
+    c = torch.load(last, weights_only=False) if os.path.exists(last) else None
+    model = Sapling(c["config"] if c else CONFIG)
     matrices = [q for b in model.blocks for q in b.parameters() if q.dim() == 2]
     others = [q for q in model.parameters() if not any(q is m for m in matrices)]
     every = matrices + others
     muon = Muon(matrices)
     adam = torch.optim.AdamW(others, lr=LR_VECTOR, betas=(0.9, 0.98), weight_decay=0.0)
-    minute, step, last = 0.0, 0, os.path.join(a.dir, "last.pt")
-    if os.path.exists(last):
-        c = torch.load(last, weights_only=False)
+    minute, step = 0.0, 0
+    if c:
         model.load_state_dict(c["model"])
         adam.load_state_dict(c["adam"])
         muon.buf = c["muon"]
