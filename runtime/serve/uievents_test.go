@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -200,6 +201,13 @@ func TestEventSchema(t *testing.T) {
 	for i := range e.NumField() {
 		name, _, _ := strings.Cut(e.Field(i).Tag.Get("json"), ",")
 		assert.Contains(t, props, name)
+	}
+	src, err := os.ReadFile("../event.go")
+	require.NoError(t, err)
+	kinds := regexp.MustCompile(`EventKind += "(\w+)"`).FindAllSubmatch(src, -1)
+	require.Greater(t, len(kinds), 10)
+	for _, k := range kinds {
+		assert.Contains(t, props["kind"].(map[string]any)["enum"], string(k[1]))
 	}
 	comp := jsonschema.NewCompiler()
 	require.NoError(t, comp.AddResource("events.schema.json", doc))
