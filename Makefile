@@ -44,11 +44,11 @@ test-models: models
 eval:
 	go run ./examples/triage/eval $(ARGS)
 
-# deploy-check reads the manifests of deploy/kubernetes with Kubernetes' types,
+# deploy-check reads the manifests of docs/deploy/kubernetes with Kubernetes' types,
 # and the systemd unit where systemd is.
 deploy-check:
-	cd deploy/check && go test ./...
-	@if command -v systemd-analyze >/dev/null; then sed 's,/usr/local/bin/coppice,/bin/true,' deploy/systemd/coppice.service >$${TMPDIR:-/tmp}/coppice-check.service && systemd-analyze verify --man=no $${TMPDIR:-/tmp}/coppice-check.service; fi
+	cd docs/deploy/check && go test ./...
+	@if command -v systemd-analyze >/dev/null; then sed 's,/usr/local/bin/coppice,/bin/true,' docs/deploy/systemd/coppice.service >$${TMPDIR:-/tmp}/coppice-check.service && systemd-analyze verify --man=no $${TMPDIR:-/tmp}/coppice-check.service; fi
 
 clean:
 	rm -rf bin

@@ -11,7 +11,7 @@ import (
 
 // The dashboard asks for metrics that there are, by labels that they have.
 func TestDashboard(t *testing.T) {
-	data, err := os.ReadFile("../../deploy/grafana/coppice.json")
+	data, err := os.ReadFile("../../docs/deploy/grafana/coppice.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package check reads the manifests of deploy/kubernetes strictly, with the types
+// Package check reads the manifests of docs/deploy/kubernetes strictly, with the types
 // of the API versions that they name: an unknown field or a value of a wrong type
 // is an error. Run it with 'make deploy-check'.
 package check

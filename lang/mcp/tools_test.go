@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-run/coppice/backend/puppet"
 	"github.com/coppice-run/coppice/lang"
-	"github.com/coppice-run/coppice/mcp"
+	"github.com/coppice-run/coppice/lang/mcp"
 	"github.com/coppice-run/coppice/runtime"
 )
 

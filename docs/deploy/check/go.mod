@@ -1,5 +1,5 @@
 // A module of its own, so that Kubernetes' types are no dependency of coppice.
-module github.com/coppice-run/coppice/deploy/check
+module github.com/coppice-run/coppice/docs/deploy/check
 
 go 1.26.0
 
