@@ -46,7 +46,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 	m := &machine{
 		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, valueIDs: c.valueIDs, span: vocab.maxLen},
 		vocab:  vocab, limits: c.limits, maxDepth: int32(c.limits.Stack),
-		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{}, likes: map[nodePair]int32{}, crossed: map[crossKey][]crossing{},
+		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{}, crossed: map[crossKey][]crossing{},
 	}
 	m.running, m.searches = true, allSearches
 	m.initMasks()

@@ -60,8 +60,6 @@ type machine struct {
 	begin    *place
 	masks    maskStore
 	inners   map[nodeID]*inner
-	likes    map[nodePair]int32
-	shapes   []shape
 	crossed  map[crossKey][]crossing
 	build    builder
 }

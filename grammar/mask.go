@@ -22,8 +22,6 @@ type maskStore struct {
 	sp     []*place
 	sn, sr []nodeID
 	slack  int // see reference
-	// likeWork is what comparisons for the mask under way may still take.
-	likeWork int
 }
 
 func (m *machine) initMasks() {
@@ -68,7 +66,6 @@ func (m *machine) maskOf(p *place) *maskEntry {
 }
 
 func (m *machine) computeMask(p *place) *maskEntry {
-	m.masks.likeWork = alikeWork
 	all := &m.masks.all
 	all.reset()
 	for _, c := range p.configs {
@@ -349,7 +346,7 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
 		if r != rxEmpty {
 			r = m.pool.step(r, b)
 		}
-		if s == r || (s != rxEmpty && r != rxEmpty && m.same(s, r, int32(v.nodeHigh[i]), int32(v.nodeChars[i]), v.nodeSig[i])) {
+		if s == r || (s != rxEmpty && r != rxEmpty && m.like(s, r, int32(v.nodeHigh[i]), int32(v.nodeChars[i]), v.nodeSig[i])) {
 			if s != rxEmpty {
 				inherit(int32(i), v.nodeEnd[i])
 			}

@@ -1,7 +1,5 @@
 package grammar
 
-import "math"
-
 // This file compares states of lexemes: where two treat the tokens of a part of
 // the vocabulary alike, the answer of one serves the other.
 
@@ -47,7 +45,7 @@ func (m *machine) resembles(id, free nodeID) bool {
 	for b := byte('a'); b <= 'z'; b++ {
 		all++
 		x, y := m.pool.step(id, b), m.pool.step(free, b)
-		if x != rxEmpty && m.same(x, y, 8, 8, letters) {
+		if x != rxEmpty && m.like(x, y, 8, 8, letters) {
 			same++
 		}
 	}
@@ -173,141 +171,4 @@ func (m *machine) likeRep(x, y *node, h, chars int32, anyMin bool) bool {
 		return false
 	}
 	return (x.n < 0 || x.n > times) && (y.n < 0 || y.n > times)
-}
-
-// same is like or alike.
-func (m *machine) same(a, b nodeID, h, chars int32, sig uint64) bool {
-	return m.like(a, b, h, chars, sig) || m.alike(a, b, h, sig)
-}
-
-const (
-	maxAlike  = 16     // bytes for which states are compared by their texts
-	alikePair = 200    // pairs of states that one comparison looks at
-	alikeWork = 10_000 // steps of the comparisons for one mask
-)
-
-// nodePair is two states that are compared, perhaps only by texts without a
-// quote, which most tokens are.
-type nodePair struct {
-	a, b    nodeID
-	noQuote bool
-}
-
-var sigQuote = uint64(1) << sigOf['"']
-
-// alike is like by trying: it follows all texts of at most h bytes from both
-// states, as far as its budget goes.
-func (m *machine) alike(a, b nodeID, h int32, sig uint64) bool {
-	if h > maxAlike {
-		return false
-	}
-	x, y := m.shapeOf(a), m.shapeOf(b)
-	if x.room <= h || y.room != math.MaxInt32 {
-		return false
-	}
-	if a, b = x.id, y.id; a == b {
-		return true
-	}
-	k := nodePair{a, b, sig&sigQuote == 0}
-	far, ok := m.likes[k]
-	if !ok {
-		if m.masks.likeWork <= 0 {
-			return false
-		}
-		far = m.apart(k)
-		if len(m.likes) > 20_000 {
-			clear(m.likes)
-		}
-		m.likes[k] = far
-	}
-	return h <= far
-}
-
-// shape is a state as comparisons see it: without the bound on its length, of
-// which room more than texts of so many characters is left, and with (x|y)z
-// written as xz|yz, the form that derivatives have.
-type shape struct {
-	id   nodeID // 0: not computed
-	room int32
-}
-
-func (m *machine) shapeOf(id nodeID) shape {
-	for int(id) >= len(m.shapes) {
-		m.shapes = append(m.shapes, shape{})
-	}
-	if s := m.shapes[id]; s.id != 0 {
-		return s
-	}
-	s := shape{id, math.MaxInt32}
-	head, tail := id, rxEps
-	if nd := &m.nodes[id]; nd.kind == kCat {
-		head, tail = nd.a, nd.b
-	}
-	if rest, bound, ok := m.splitBound(head); ok {
-		if slack := m.reachOf(rest); slack >= 0 {
-			s.room = bound - int32(slack)
-			head = rest
-		}
-	}
-	s.id = m.cat(head, tail)
-	if nd := &m.nodes[head]; nd.kind == kAlt && len(nd.list) <= fewAlternatives {
-		var few [fewAlternatives]nodeID
-		out := few[:0]
-		for _, x := range m.nodes[head].list {
-			out = append(out, m.cat(x, tail))
-		}
-		s.id = m.alt(out...)
-	}
-	m.shapes[id] = s
-	return s
-}
-
-// apart is the length in bytes up to which no text tells the states of k apart:
-// -1 when they differ themselves, no more than the search could see.
-func (m *machine) apart(k nodePair) int32 {
-	differ := func(x, y nodeID) bool {
-		return (x == rxEmpty) != (y == rxEmpty) || m.nullable(x) != m.nullable(y) || m.nullable(x) && m.labelOf(x) != m.labelOf(y)
-	}
-	if differ(k.a, k.b) {
-		return -1
-	}
-	type item struct {
-		a, b  nodeID
-		depth int32
-	}
-	queue := []item{{k.a, k.b, 0}}
-	seen := map[nodePair]bool{k: true}
-	for i := 0; i < len(queue); i++ {
-		it := queue[i]
-		if it.depth >= maxAlike {
-			return it.depth
-		}
-		cuts := m.nodes[it.a].cuts
-		cuts.or(&m.nodes[it.b].cuts)
-		if k.noQuote {
-			cuts.add('"')
-			cuts.add('"' + 1)
-		}
-		reps := m.classMapOf(cuts).rep
-		if m.masks.likeWork -= len(reps); m.masks.likeWork <= 0 || i >= alikePair {
-			return it.depth
-		}
-		for _, b := range reps {
-			if k.noQuote && b == '"' {
-				continue
-			}
-			x, y := m.pool.step(it.a, b), m.pool.step(it.b, b)
-			if x == y {
-				continue
-			}
-			if differ(x, y) {
-				return it.depth
-			}
-			if next := (nodePair{x, y, k.noQuote}); !seen[next] {
-				seen[next] = true
-				queue = append(queue, item{x, y, it.depth + 1})
-			}
-		}
-	}
-	return math.MaxInt32
 }

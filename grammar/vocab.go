@@ -98,7 +98,7 @@ func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
 // warm computes what almost every grammar asks of the vocabulary: the tokens
 // that stay within a string or a name of any content.
 func (v *Vocab) warm() {
-	m := &machine{writer: writer{pool: newPool(), span: v.maxLen}, vocab: v, inners: map[nodeID]*inner{}, likes: map[nodePair]int32{}}
+	m := &machine{writer: writer{pool: newPool(), span: v.maxLen}, vocab: v, inners: map[nodeID]*inner{}}
 	m.initMasks()
 	for _, id := range m.common {
 		m.innerOf(id)
