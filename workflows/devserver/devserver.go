@@ -22,7 +22,7 @@ import (
 const Binary = "coppice-temporal"
 
 // Find returns the path of the server's program: what COPPICE_TEMPORAL names, or
-// the program beside this one, in the path, or in the user's cache folder.
+// the program beside this one, in the path, or where make temporal puts it.
 func Find() (string, error) {
 	name := Binary
 	if runtime.GOOS == "windows" {
@@ -49,7 +49,7 @@ func Find() (string, error) {
 	if p, err := exec.LookPath(name); err == nil {
 		return p, nil
 	}
-	return "", fmt.Errorf("%w: the program %s is not there: name it, or another that takes the flags of temporal server start-dev, in COPPICE_TEMPORAL, or give the address of a server with --temporal", workflows.ErrNoServer, name)
+	return "", fmt.Errorf("%w: the program %s is not there: build it with make temporal, name it in COPPICE_TEMPORAL, or give the address of a server with --temporal", workflows.ErrNoServer, name)
 }
 
 // Options say how a server is started. The zero value will do.
