@@ -57,7 +57,7 @@ TEMPORAL ?= $(shell go env GOCACHE)/../coppice/temporal/coppice-temporal
 
 temporal:
 	@mkdir -p $(dir $(TEMPORAL))
-	cd tools/temporal-dev && go build -trimpath -ldflags '-s -w' -o $(TEMPORAL) .
+	cd workflows/temporal-dev && go build -trimpath -ldflags '-s -w' -o $(TEMPORAL) .
 
 # test-temporal runs durable programs on a real server, and kills it, its workers
 # and both at random moments. KILLS=100 for the long form.

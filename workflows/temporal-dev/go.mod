@@ -1,4 +1,4 @@
-module github.com/coppice-run/coppice/tools/temporal-dev
+module github.com/coppice-run/coppice/workflows/temporal-dev
 
 go 1.26.8
 
