@@ -93,7 +93,7 @@ func Start(ctx context.Context, c *Client, g *lang.Graph, args lang.Args, o Star
 	opt := client.StartWorkflowOptions{
 		ID:                       o.Name,
 		TaskQueue:                queue,
-		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		// A run that ended well is not done again because somebody asks twice.
 		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
@@ -105,18 +105,54 @@ func Start(ctx context.Context, c *Client, g *lang.Graph, args lang.Args, o Star
 	if o.SearchAttributes {
 		opt.TypedSearchAttributes = temporal.NewSearchAttributes(attrProgram.ValueSet(g.Name), attrTenant.ValueSet(o.Salt))
 	}
-	_, err = c.ExecuteWorkflow(ctx, opt, WorkflowType, *in)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
+	err = patiently(ctx, func() error {
+		_, err := c.ExecuteWorkflow(ctx, opt, WorkflowType, *in)
+		return err
+	})
+	r := &Run{c: c, Name: o.Name}
 	switch {
-	case errors.As(err, &started):
+	case errors.As(err, &started): // by somebody else, or by an attempt whose answer was lost
+		if err := r.same(ctx, in); err != nil {
+			return nil, err
+		}
 	case err != nil:
 		return nil, fmt.Errorf("workflows: run %s does not start: %w", o.Name, err)
 	}
-	r := &Run{c: c, Name: o.Name}
-	if err := r.same(ctx, in); err != nil {
-		return nil, err
-	}
 	return r, nil
+}
+
+// patience is how long a server that is busy or restarts is asked again.
+const patience = time.Minute
+
+// patiently calls f, which may be called twice, until the server has time for
+// it. f may take long; only its failures are counted.
+func patiently(ctx context.Context, f func() error) error {
+	wait, waited := 50*time.Millisecond, time.Duration(0)
+	for {
+		begin := time.Now()
+		err := f()
+		var late *serviceerror.DeadlineExceeded
+		var gone *serviceerror.Unavailable
+		var busy *serviceerror.ResourceExhausted
+		if !errors.As(err, &late) && !errors.As(err, &gone) && !errors.As(err, &busy) && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if time.Since(begin) > 2*patience { // it worked for long before it failed
+			wait, waited = 50*time.Millisecond, 0
+		}
+		if waited += wait; waited > patience {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		wait = min(2*wait, 2*time.Second)
+	}
 }
 
 func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error) {
@@ -162,7 +198,11 @@ func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error
 
 // same compares the run of that name with the one that was asked for.
 func (r *Run) same(ctx context.Context, in *Input) error {
-	d, err := r.c.DescribeWorkflow(ctx, r.Name, "")
+	var d *client.WorkflowExecutionDescription
+	err := patiently(ctx, func() (err error) {
+		d, err = r.c.DescribeWorkflow(ctx, r.Name, "")
+		return err
+	})
 	if err != nil {
 		return r.failed(err)
 	}
@@ -198,7 +238,7 @@ func Open(c *Client, name string) *Run { return &Run{c: c, Name: name} }
 // and returns what it gave. A run that failed has a report too.
 func (r *Run) Report(ctx context.Context) (*runtime.Report, error) {
 	var out Outcome
-	err := r.c.GetWorkflow(ctx, r.Name, "").Get(ctx, &out)
+	err := patiently(ctx, func() error { return r.c.GetWorkflow(ctx, r.Name, "").Get(ctx, &out) })
 	if err == nil {
 		return out.Report()
 	}
@@ -256,7 +296,7 @@ func (r *Run) Tree(ctx context.Context) (*Tree, error) {
 }
 
 // Answer answers a task that waits. It returns when the run has the answer, or
-// with an error that is ErrNotWaiting.
+// with an error that is ErrNotWaiting or ErrWrongAnswer.
 func (r *Run) Answer(ctx context.Context, a Answer) error { return r.update(ctx, Answers, a) }
 
 // Leave leaves an answer for a task that may not wait yet.
@@ -281,8 +321,10 @@ func (r *Run) update(ctx context.Context, name string, arg any) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &app) && app.Type() == "invalid":
+	case errors.As(err, &app) && app.Type() == typeNotWaiting:
 		return fmt.Errorf("%w: run %s: %s", ErrNotWaiting, r.Name, app.Message())
+	case errors.As(err, &app) && app.Type() == typeAnswer:
+		return fmt.Errorf("%w: run %s: %s", ErrWrongAnswer, r.Name, app.Message())
 	}
 	return r.failed(err)
 }

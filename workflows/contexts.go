@@ -114,18 +114,19 @@ func (ms marks) add(m mark) marks {
 }
 
 // split returns the stored prompt that turns go on from, and what they have
-// beyond it: up to the first base of them, and behind.
-func (ms marks) split(turns []backend.Turn, base int) (parent string, common, own *grown) {
+// beyond it: up to the first base of them, and behind. A prompt that is longer
+// than base has nothing in common.
+func (ms marks) split(turns []backend.Turn, base int) (from mark, common, own *grown) {
 	for _, m := range slices.Backward(ms) {
 		if len(m.turns) <= base {
 			if common, ok := m.since(turns, base); ok {
-				return m.hash, common, newGrown(false, turns[base:])
+				return m, common, newGrown(false, turns[base:])
 			}
 		} else if own, ok := m.since(turns, len(turns)); ok {
-			return m.hash, nil, own
+			return m, nil, own
 		}
 	}
-	return "", newGrown(false, turns[:base]), newGrown(false, turns[base:])
+	return mark{}, newGrown(false, turns[:base]), newGrown(false, turns[base:])
 }
 
 // step is a context in the store.

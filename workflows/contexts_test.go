@@ -47,7 +47,8 @@ func TestPromptsComeBackWhole(t *testing.T) {
 				turns = append(turns, turn(backend.User, fmt.Sprint("text ", step)))
 			}
 			base := rng.IntN(len(turns) + 1)
-			parent, common, own := ms.split(turns, base)
+			from, common, own := ms.split(turns, base)
+			parent := from.hash
 			if rng.IntN(3) == 0 {
 				c = newContexts(store) // another worker
 			}
@@ -70,7 +71,8 @@ func TestSiblingsShareTheirBase(t *testing.T) {
 	base := []backend.Turn{turn(backend.System, strings.Repeat("runbook ", 1000)), turn(backend.User, "alert")}
 	for i := range 50 {
 		turns := append(append([]backend.Turn(nil), base...), turn(backend.User, fmt.Sprint(i)))
-		parent, common, own := marks(nil).split(turns, len(base))
+		from, common, own := marks(nil).split(turns, len(base))
+		parent := from.hash
 		require.Empty(t, parent)
 		_, h, err := c.grow(parent, common)
 		require.NoError(t, err)

@@ -19,6 +19,8 @@ var (
 	ErrUnknownRun = errors.New("unknown run")
 	// ErrNotWaiting: nobody waits for what was said.
 	ErrNotWaiting = errors.New("nothing waits for it")
+	// ErrWrongAnswer: what was said is not of the type that is wanted.
+	ErrWrongAnswer = errors.New("wrong answer")
 	// ErrOtherProgram: a run of that name exists, of another program or other
 	// inputs.
 	ErrOtherProgram = errors.New("the run is of another program")
@@ -131,8 +133,10 @@ func (r Retry) wait(n int, err error, call bool) (time.Duration, bool) {
 // The types of application errors that activities and the workflow fail with;
 // for a failed task it is the code of its runtime.Failure.
 const (
-	typeNoContext = "context_missing" // the worker's store lacks the parent context
-	typeProgram   = "ProgramFailed"
+	typeNoContext  = "context_missing" // the worker's store lacks the parent context
+	typeProgram    = "ProgramFailed"
+	typeNotWaiting = "NotWaiting"
+	typeAnswer     = "WrongAnswer"
 )
 
 // failed makes of a failed attempt what Temporal is told. tried counts the

@@ -81,12 +81,17 @@ func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 // elide leaves out of a prompt what the store has.
 func (d *driver) elide(f *flight, a *ask, turns []backend.Turn) (base, own *grown) {
 	f.prompt = mark{turns: turns}
-	shared := min(f.task.Base, len(turns))
+	f.shared = min(f.task.Base, len(turns))
 	for b := f.task.Branch; ; b = d.parent[b] {
-		a.Parent, base, own = d.marks[b].split(turns, shared)
-		if f.elided = a.Parent != ""; f.elided || b == "" {
-			return base, own
+		from, base, own := d.marks[b].split(turns, f.shared)
+		if a.Parent = from.hash; a.Parent == "" && b != "" {
+			continue
 		}
+		f.elided = a.Parent != ""
+		if len(from.turns) > f.shared {
+			f.shared = 0 // it goes on from a prompt that siblings do not share
+		}
+		return base, own
 	}
 }
 
@@ -96,12 +101,11 @@ func (d *driver) stored(f *flight, a *answer) {
 	b := f.task.Branch
 	f.prompt.hash = a.Context
 	d.marks[b] = d.marks[b].add(f.prompt)
-	n := min(f.task.Base, len(f.prompt.turns))
 	parent, open := d.parent[b]
-	if n == 0 || !open || slices.ContainsFunc(d.marks[parent], func(m mark) bool { return m.hash == a.Base }) {
+	if f.shared == 0 || !open || slices.ContainsFunc(d.marks[parent], func(m mark) bool { return m.hash == a.Base }) {
 		return
 	}
-	d.marks[parent] = d.marks[parent].add(mark{a.Base, f.prompt.turns[:n]})
+	d.marks[parent] = d.marks[parent].add(mark{a.Base, f.prompt.turns[:f.shared]})
 }
 
 // summary is a line about a task for people.

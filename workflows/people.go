@@ -45,7 +45,7 @@ func (d *driver) handlers(ctx workflow.Context) error {
 			}
 			v, err := f.task.Wait.Check(a.Value)
 			if err != nil {
-				return refuse(err)
+				return refuseAnswer(err)
 			}
 			d.apply(f, runtime.Result{Task: a.Task, Value: v})
 			d.wake()
@@ -53,10 +53,13 @@ func (d *driver) handlers(ctx workflow.Context) error {
 		},
 		workflow.UpdateHandlerOptions{Description: "answers a task that waits", Validator: func(a Answer) error {
 			f, err := d.waiting(a.Task)
-			if err == nil {
-				_, err = f.task.Wait.Check(a.Value)
+			if err != nil {
+				return err
 			}
-			return err
+			if _, err := f.task.Wait.Check(a.Value); err != nil {
+				return refuseAnswer(err)
+			}
+			return nil
 		}})
 	if err != nil {
 		return err
@@ -84,7 +87,11 @@ func (d *driver) handlers(ctx workflow.Context) error {
 }
 
 func refuse(err error) error {
-	return temporal.NewNonRetryableApplicationError(err.Error(), "invalid", nil)
+	return temporal.NewNonRetryableApplicationError(err.Error(), typeNotWaiting, nil)
+}
+
+func refuseAnswer(err error) error {
+	return temporal.NewNonRetryableApplicationError(err.Error(), typeAnswer, nil)
 }
 
 // waiting returns the flight of a task that waits for an answer.
@@ -104,11 +111,11 @@ func (d *driver) waiting(task string) (*flight, error) {
 // undecided returns the flight of a call of unknown outcome.
 func (d *driver) undecided(s Settlement) (*flight, error) {
 	if s.Again == (s.Result != nil) {
-		return nil, refuse(fmt.Errorf("a settlement has either a result or again"))
+		return nil, refuseAnswer(fmt.Errorf("a settlement has either a result or again"))
 	}
 	if f := d.flight[s.Task]; f != nil && f.unknown {
 		if s.Result != nil && !json.Valid(s.Result) {
-			return nil, refuse(fmt.Errorf("the result is not JSON"))
+			return nil, refuseAnswer(fmt.Errorf("the result is not JSON"))
 		}
 		return f, nil
 	}

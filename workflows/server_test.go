@@ -424,7 +424,7 @@ func TestServerAnswersPeople(t *testing.T) {
 		return err == nil && len(tree.Tasks) == 1 && tree.Tasks[0].Ask == "May I?"
 	}, time.Minute, 20*time.Millisecond)
 	require.ErrorIs(t, run.Answer(ctx, Answer{Task: "nobody", Value: json.RawMessage("true")}), ErrNotWaiting)
-	require.ErrorIs(t, run.Answer(ctx, Answer{Task: "both/person/ok", Value: json.RawMessage(`"maybe"`)}), ErrNotWaiting)
+	require.ErrorIs(t, run.Answer(ctx, Answer{Task: "both/person/ok", Value: json.RawMessage(`"maybe"`)}), ErrWrongAnswer)
 	require.NoError(t, run.Answer(ctx, Answer{Task: "both/person/ok", Value: json.RawMessage("true")}))
 	report, err := run.Report(ctx)
 	require.NoError(t, err)

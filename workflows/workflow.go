@@ -66,6 +66,7 @@ type flight struct {
 	unknown bool            // an unsafe call that may or may not have happened
 	elided  bool            // its prompt was sent as what it has beyond a stored one
 	prompt  mark            // that will be stored
+	shared  int             // turns of it that answer.Base stands for; 0: none
 	homed   bool            // it was sent to a worker's own queue
 }
 

@@ -155,7 +155,9 @@ steps:
         - user: Deeper at ${part}.
         - gen: {name: more, max_tokens: 20}
         yield: more
-    yield: finding + ":" + join(deeper, "+")
+    - user: 'And now? ${join(deeper, "+")}'
+    - gen: {name: again, max_tokens: 40}
+    yield: finding + ":" + again
 - user: 'Findings: ${join(looks, "; ")}'
 - select: {name: severity, options: [low, high]}
 - when:
