@@ -1,17 +1,12 @@
-//go:build durable
-
 package workflows
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	enums "go.temporal.io/api/enums/v1"
 	history "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -19,24 +14,6 @@ import (
 
 	"github.com/coppice-run/coppice/backend/puppet"
 )
-
-// record writes the history of a run.
-func record(ctx context.Context, c *Client, name string, w io.Writer) (int, error) {
-	it := c.GetWorkflowHistory(ctx, name, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	h := &history.History{}
-	for it.HasNext() {
-		e, err := it.Next()
-		if err != nil {
-			return 0, err
-		}
-		h.Events = append(h.Events, e)
-	}
-	data, err := protojson.Marshal(h)
-	if err == nil {
-		_, err = w.Write(data)
-	}
-	return len(h.Events), err
-}
 
 // replay runs the workflow code over a history.
 func replay(data []byte, store string) error {

@@ -24,6 +24,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	enums "go.temporal.io/api/enums/v1"
+	history "go.temporal.io/api/history/v1"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
@@ -499,6 +501,24 @@ steps:
 	require.NotEqual(t, d.WorkflowExecution.RunID, d.RawResponse.WorkflowExecutionInfo.FirstRunId)
 }
 
+// record writes the history of a run.
+func record(ctx context.Context, c *Client, name string, w io.Writer) (int, error) {
+	it := c.GetWorkflowHistory(ctx, name, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	h := &history.History{}
+	for it.HasNext() {
+		e, err := it.Next()
+		if err != nil {
+			return 0, err
+		}
+		h.Events = append(h.Events, e)
+	}
+	data, err := protojson.Marshal(h)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	return len(h.Events), err
+}
+
 // TestServerHistoriesReplay records the histories of the programs here and
 // replays them; with COPPICE_RECORD they become the files of TestOldHistories.
 func TestServerHistoriesReplay(t *testing.T) {
@@ -529,7 +549,9 @@ func TestServerHistoriesReplay(t *testing.T) {
 		require.NoError(t, replay(lines.Bytes(), s.store()))
 		if dir := os.Getenv("COPPICE_RECORD"); dir != "" {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, c.name+".json"), lines.Bytes(), 0o644))
-			require.NoError(t, os.CopyFS(filepath.Join(dir, "store"), os.DirFS(s.store())))
 		}
+	}
+	if dir := os.Getenv("COPPICE_RECORD"); dir != "" {
+		require.NoError(t, os.CopyFS(filepath.Join(dir, "store"), os.DirFS(s.store())))
 	}
 }

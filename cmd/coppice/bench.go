@@ -55,6 +55,7 @@ var benchmarks = []benchmark{
 	{"grammar", "compiling and masks over schemas, beside xgrammar and llguidance", benchGrammar},
 	{"jump", "the same constrained generation with and without jump-forward", benchJump},
 	{"radix", "the prefix tree: match, insert, evict", benchRadix},
+	{"durable", "what durability adds to a node: journal, our own Temporal server", benchDurable},
 	{"frontend", "what the runtime adds: programs on a backend that answers at once", benchFrontend},
 	{"serve", "what the server costs, and how it bears many streams and bad requests", benchServe},
 }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"sync"
+	"time"
+
+	"github.com/coppice-run/coppice/backend/puppet"
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+	"github.com/coppice-run/coppice/workflows"
+	"github.com/coppice-run/coppice/workflows/devserver"
+)
+
+// stepsOfDurable are the nodes of the program that benchDurable runs, and
+// runsOfDurable how many runs it makes at the same time.
+const (
+	stepsOfDurable = 100
+	runsOfDurable  = 500
+)
+
+// benchDurable measures what durability adds to a node: on a model that answers
+// at once, the same program in process, with a journal and on our own Temporal
+// server. The target is 8 ms a node on that server.
+func benchDurable(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+	serial, err := durableProgram(stepsOfDurable)
+	if err != nil {
+		return nil, err
+	}
+	small, err := durableProgram(4)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "coppice-bench")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	s, err := devserver.Use(ctx, filepath.Join(dir, "temporal"), devserver.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	store, err := workflows.OpenDir(filepath.Join(dir, "store"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := workflows.Dial(ctx, workflows.DialOptions{Address: s.Address, Store: store})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	w, err := workflows.NewWorker(c, workflows.Config{Backend: puppet.Null{}, Store: store})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Start(); err != nil {
+		return nil, err
+	}
+	defer w.Stop()
+	durable := func(g *lang.Graph, name string) error {
+		r, err := workflows.Start(ctx, c, g, nil, workflows.StartOptions{Name: name})
+		if err != nil {
+			return err
+		}
+		_, err = r.Report(ctx)
+		return err
+	}
+	if err := durable(small, "warm"); err != nil {
+		return nil, err
+	}
+
+	var plain, journal, temporal []float64
+	for i := range o.runs {
+		for _, m := range []struct {
+			to  *[]float64
+			run func() error
+		}{
+			{&plain, func() error {
+				_, err := runtime.RunGraph(ctx, puppet.Null{}, serial, nil, nil)
+				return err
+			}},
+			{&journal, func() error {
+				_, err := runtime.RunGraph(ctx, puppet.Null{}, serial, nil, nil, runtime.WithJournal(filepath.Join(dir, fmt.Sprint("journal", i))))
+				return err
+			}},
+			{&temporal, func() error { return durable(serial, fmt.Sprint("serial-", i)) }},
+		} {
+			begin := time.Now()
+			if err := m.run(); err != nil {
+				return nil, err
+			}
+			*m.to = append(*m.to, time.Since(begin).Seconds()*1000/stepsOfDurable)
+		}
+	}
+
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	begin := time.Now()
+	errs := make(chan error, runsOfDurable)
+	var all sync.WaitGroup
+	for i := range runsOfDurable {
+		all.Go(func() {
+			if err := durable(small, fmt.Sprint("many-", i)); err != nil {
+				errs <- err
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(begin)
+	goruntime.ReadMemStats(&after)
+	close(errs)
+	for err := range errs {
+		return nil, fmt.Errorf("of %d runs at a time: %w", runsOfDurable, err)
+	}
+	const target = 8.0
+	t := median(temporal)
+	return []benchRow{
+		{What: "a node in process", Value: median(plain), Unit: "ms"},
+		{What: "a node with a journal", Value: median(journal), Unit: "ms"},
+		{What: "a node on our Temporal server (limit: goal)", Value: t, Unit: "ms", Limit: ptr(target), Ratio: ptr(target / t)},
+		{What: fmt.Sprintf("%d runs of 4 nodes at a time, one worker", runsOfDurable), Value: took.Seconds(), Unit: "s"},
+		{What: "heap that they left", Value: float64(after.HeapInuse-min(before.HeapInuse, after.HeapInuse)) / 1e6, Unit: "MB"},
+	}, nil
+}
+
+// durableProgram is n generations one after the other.
+func durableProgram(n int) (*lang.Graph, error) {
+	return lang.Define("steps", func(p *lang.Program) lang.Var[string] {
+		p.System("Go on.")
+		p.Repeat("rounds", n, func(p *lang.Program, round lang.Var[int]) lang.Cond {
+			p.User("Step ", round, ".")
+			p.Gen("said", lang.MaxTokens(4))
+			return lang.Cond{}
+		})
+		return lang.Calc[string]("said")
+	}).Compile()
+}
