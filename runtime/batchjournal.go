@@ -100,7 +100,7 @@ func (b *batch) begin(j *batchJournal) error {
 		return err
 	}
 	info := b.be
-	is := &batchHeader{Format: journalFormat, Coppice: version(), Run: b.cfg.run, Program: b.g.Name, GraphHash: b.g.Hash(), Seed: b.cfg.options().Seed}
+	is := &batchHeader{Format: journalFormat, Coppice: Version(), Run: b.cfg.run, Program: b.g.Name, GraphHash: b.g.Hash(), Seed: b.cfg.options().Seed}
 	if info != nil {
 		i := info.Info()
 		is.Model, is.Fingerprint = i.Model, i.Fingerprint

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,45 +133,9 @@ func tornHeader(f file) bool {
 // storable returns inputs as JSON and in the form that they have after they
 // were stored.
 func storable(g *lang.Graph, vars map[string]any) (json.RawMessage, map[string]any, error) {
-	buf := []byte{'{'}
-	for _, in := range g.Inputs {
-		v, ok := vars[in.Name]
-		if !ok {
-			continue
-		}
-		if len(buf) > 1 {
-			buf = append(buf, ',')
-		}
-		buf = append(buf, lang.FormatJSON(in.Name, lang.Type{})...)
-		buf = append(buf, ':')
-		buf = append(buf, lang.FormatJSON(v, in.Type)...)
-	}
-	buf = append(buf, '}')
-	vars, err := unstored(g, buf)
-	return buf, vars, err
-}
-
-// unstored reads stored inputs.
-func unstored(g *lang.Graph, inputs json.RawMessage) (map[string]any, error) {
-	v, err := lang.DecodeValue(inputs)
-	if err != nil {
-		return nil, fmt.Errorf("inputs: %w", err)
-	}
-	m, ok := v.(map[string]any)
-	if !ok {
-		return nil, errors.New("inputs: not an object")
-	}
-	vars := make(map[string]any, len(m))
-	for _, in := range g.Inputs {
-		v, ok := m[in.Name]
-		if !ok {
-			continue
-		}
-		if vars[in.Name], err = lang.Convert(v, in.Type); err != nil {
-			return nil, fmt.Errorf("input %q: %w", in.Name, err)
-		}
-	}
-	return vars, nil
+	data := g.EncodeInputs(vars)
+	vars, err := g.DecodeInputs(data)
+	return data, vars, err
 }
 
 func (r *runner) header(inputs json.RawMessage) (*Header, error) {
@@ -191,7 +154,7 @@ func (r *runner) header(inputs json.RawMessage) (*Header, error) {
 	}
 	h := &Header{
 		Format:    journalFormat,
-		Coppice:   version(),
+		Coppice:   Version(),
 		Run:       r.cfg.run,
 		Program:   r.graph.Name,
 		GraphHash: r.graph.Hash(),
@@ -211,24 +174,6 @@ func (r *runner) header(inputs json.RawMessage) (*Header, error) {
 		h.Model, h.Fingerprint, h.Backend = info.Model, info.Fingerprint, r.cfg.backend
 	}
 	return h, nil
-}
-
-// version returns the version of this module in the running program.
-func version() string {
-	const path = "github.com/coppice-run/coppice"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if info.Main.Path == path {
-		return info.Main.Version
-	}
-	for _, d := range info.Deps {
-		if d.Path == path {
-			return d.Version
-		}
-	}
-	return "unknown"
 }
 
 // MismatchError says in what a journal differs from the run that was asked for.
@@ -319,7 +264,7 @@ func (r *runner) adopt(h *Header) (map[string]any, error) {
 	if err := e.err(); err != nil {
 		return nil, err
 	}
-	return unstored(r.graph, h.Inputs)
+	return r.graph.DecodeInputs(h.Inputs)
 }
 
 // compare looks at the part of a header that resumed and repeated runs share.

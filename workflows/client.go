@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
@@ -168,8 +167,8 @@ func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error
 		return nil, err
 	}
 	in := &Input{
-		Format: inputFormat, Coppice: version(), Name: o.Name,
-		Program: g.Name, GraphHash: g.Hash(), Graph: graph.Bytes(), Inputs: pack(g, vars),
+		Format: inputFormat, Coppice: runtime.Version(), Name: o.Name,
+		Program: g.Name, GraphHash: g.Hash(), Graph: graph.Bytes(), Inputs: g.EncodeInputs(vars),
 		Seed: o.Seed, Salt: o.Salt, Limits: o.Limits, Deadline: o.Deadline,
 		Budget: g.Budget, Prices: o.Prices, Timeout: o.Timeout, Window: o.Window, Retry: o.Retry.withDefaults(), Heartbeat: o.Heartbeat, Longest: o.Longest, History: o.History,
 	}
@@ -336,22 +335,4 @@ func (r *Run) Cancel(ctx context.Context) error {
 		return r.failed(err)
 	}
 	return nil
-}
-
-// version returns the version of this module in the running program.
-func version() string {
-	const path = "github.com/coppice-run/coppice"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if info.Main.Path == path {
-		return info.Main.Version
-	}
-	for _, d := range info.Deps {
-		if d.Path == path {
-			return d.Version
-		}
-	}
-	return "unknown"
 }

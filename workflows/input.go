@@ -3,7 +3,6 @@ package workflows
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -78,47 +77,6 @@ func (o *Outcome) Report() (*runtime.Report, error) {
 		return nil, fmt.Errorf("workflows: the report: %w", err)
 	}
 	return r, nil
-}
-
-// pack returns inputs as JSON.
-func pack(g *lang.Graph, vars map[string]any) json.RawMessage {
-	buf := []byte{'{'}
-	for _, in := range g.Inputs {
-		v, ok := vars[in.Name]
-		if !ok {
-			continue
-		}
-		if len(buf) > 1 {
-			buf = append(buf, ',')
-		}
-		buf = append(buf, lang.FormatJSON(in.Name, lang.Type{})...)
-		buf = append(buf, ':')
-		buf = append(buf, lang.FormatJSON(v, in.Type)...)
-	}
-	return append(buf, '}')
-}
-
-// unpack reads what pack wrote.
-func unpack(g *lang.Graph, inputs json.RawMessage) (map[string]any, error) {
-	v, err := lang.DecodeValue(inputs)
-	if err != nil {
-		return nil, fmt.Errorf("inputs: %w", err)
-	}
-	given, ok := v.(map[string]any)
-	if !ok {
-		return nil, errors.New("inputs: not an object")
-	}
-	vars := make(map[string]any, len(given))
-	for _, in := range g.Inputs {
-		v, ok := given[in.Name]
-		if !ok {
-			continue
-		}
-		if vars[in.Name], err = lang.Convert(v, in.Type); err != nil {
-			return nil, fmt.Errorf("input %q: %w", in.Name, err)
-		}
-	}
-	return vars, nil
 }
 
 // programs are the graphs of the runs that a worker knows. Workflow code reads

@@ -60,27 +60,24 @@ func workerMain(a workerArgs) {
 		panic(err)
 	}
 	ctx := context.Background()
-	for {
-		c, err := Dial(ctx, DialOptions{Address: a.Address, Store: store})
-		if err != nil { // the server may be dead just now
-			time.Sleep(50 * time.Millisecond)
-			continue
-		}
-		w, err := NewWorker(c, Config{Backend: &distant{url: a.Model}, Funcs: effects(a.Effects), Store: store})
-		if err != nil {
-			panic(err)
-		}
-		if err := w.Start(); err != nil {
-			c.Close()
-			continue
-		}
-		select {}
+	c, err := Dial(ctx, DialOptions{Address: a.Address, Store: store})
+	if err != nil {
+		panic(err)
 	}
+	w, err := NewWorker(c, Config{Backend: &distant{url: a.Model}, Funcs: effects(a.Effects, a.Model), Store: store})
+	if err != nil {
+		panic(err)
+	}
+	if err := w.Start(); err != nil {
+		panic(err)
+	}
+	select {}
 }
 
 // effects returns a function with an effect that everybody can see: a line in a
-// file. The pause after it is when a kill hurts most.
-func effects(file string) lang.Funcs {
+// file. It is not over before the model at url was told, which takes its time:
+// that is when a kill hurts most.
+func effects(file, url string) lang.Funcs {
 	f, err := lang.NewFunc("effect", func(ctx context.Context, what string) (string, error) {
 		f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -90,7 +87,9 @@ func effects(file string) lang.Funcs {
 		if _, err := fmt.Fprintf(f, "%s\t%s\n", runtime.IdempotencyKey(ctx), what); err != nil {
 			return "", err
 		}
-		time.Sleep(30 * time.Millisecond)
+		if _, err := (&distant{url: url}).ask(ctx, "told", nil); err != nil {
+			return "", err
+		}
 		return "did " + what, nil
 	})
 	if err != nil {
@@ -327,7 +326,7 @@ func TestServerKilled(t *testing.T) {
 	quiet := newModel(t, 0)
 	g := program(t, disturbed)
 	args := lang.Args{"text": strings.Repeat("a rule that matters. ", 500)}
-	want, err := runtime.RunGraph(context.Background(), &distant{url: quiet.url}, g, effects(filepath.Join(t.TempDir(), "effects")), args)
+	want, err := runtime.RunGraph(context.Background(), &distant{url: quiet.url}, g, effects(filepath.Join(t.TempDir(), "effects"), quiet.url), args)
 	require.NoError(t, err)
 
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
@@ -372,10 +371,10 @@ func TestServerKilled(t *testing.T) {
 				s.server.kill()
 				s.server.start()
 			}
+			require.Eventually(t, func() bool { _, err := s.client.CheckHealth(ctx, nil); return err == nil }, time.Minute, 50*time.Millisecond)
 			if which != 1 {
 				s.worker.start()
 			}
-			require.Eventually(t, func() bool { _, err := s.client.CheckHealth(ctx, nil); return err == nil }, time.Minute, 50*time.Millisecond)
 			for _, id := range s.finished(t, name) {
 				if _, ok := known[id]; !ok {
 					known[id] = m.calls(id)

@@ -94,7 +94,7 @@ func (d *driver) open(ctx workflow.Context) error {
 	if err != nil {
 		panic(fmt.Sprintf("run %s of program %s: %v: it goes on once workers of coppice %s are back", d.in.Name, d.in.Program, err, d.in.Coppice))
 	}
-	vars, err := unpack(g, d.in.Inputs)
+	vars, err := g.DecodeInputs(d.in.Inputs)
 	if err != nil {
 		return temporal.NewNonRetryableApplicationError(err.Error(), "invalid", err)
 	}

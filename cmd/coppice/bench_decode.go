@@ -101,9 +101,14 @@ func (s *subject) decodeMedian(a *app, ctx context.Context, depth, n, runs int) 
 	if err := s.prepare(ctx, ids); err != nil {
 		return 0, err
 	}
+	return a.medianOf(runs, func() (float64, error) { return s.decode(ctx, ids, n) })
+}
+
+// medianOf is the median of runs measurements; a dot tells of each.
+func (a *app) medianOf(runs int, measure func() (float64, error)) (float64, error) {
 	var v []float64
 	for range runs {
-		x, err := s.decode(ctx, ids, n)
+		x, err := measure()
 		if err != nil {
 			return 0, err
 		}
@@ -215,15 +220,5 @@ func (s *subject) prefillMedian(a *app, ctx context.Context, depth, n, runs int)
 	if err := s.prepare(ctx, ids); err != nil {
 		return 0, err
 	}
-	var v []float64
-	for range runs {
-		x, err := s.prefill(ctx, ids, n)
-		if err != nil {
-			return 0, err
-		}
-		v = append(v, x)
-		fmt.Fprint(a.errOut, ".")
-	}
-	fmt.Fprintln(a.errOut)
-	return median(v), nil
+	return a.medianOf(runs, func() (float64, error) { return s.prefill(ctx, ids, n) })
 }

@@ -47,20 +47,11 @@ func TestRun(t *testing.T) {
 // TestRealTokenizers measures the development sample with the tokenizers that
 // COPPICE_TOKENIZERS lists (paths of tokenizer.json files).
 func TestRealTokenizers(t *testing.T) {
-	root, list := os.Getenv("COPPICE_SHARED"), os.Getenv("COPPICE_TOKENIZERS")
-	if root == "" || list == "" {
-		t.Skip("COPPICE_SHARED (the shared test data) and COPPICE_TOKENIZERS (tokenizer.json files) are not both set")
+	root := os.Getenv("COPPICE_SHARED")
+	if root == "" {
+		t.Skip("COPPICE_SHARED is not set: it names the folder of the shared test data")
 	}
-	for _, path := range filepath.SplitList(list) {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tok, err := ReadTokenizer(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+	for path, tok := range tokenizers(t) {
 		data, err := os.Open(filepath.Join(root, "data", "grammar", "maskbench_dev.jsonl.gz"))
 		if err != nil {
 			t.Fatal(err)
@@ -85,20 +76,7 @@ func TestRealTokenizers(t *testing.T) {
 // TestMicro measures the small cases with the tokenizers that
 // COPPICE_TOKENIZERS lists.
 func TestMicro(t *testing.T) {
-	list := os.Getenv("COPPICE_TOKENIZERS")
-	if list == "" {
-		t.Skip("COPPICE_TOKENIZERS (tokenizer.json files) is not set")
-	}
-	for _, path := range filepath.SplitList(list) {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tok, err := ReadTokenizer(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+	for path, tok := range tokenizers(t) {
 		rows, err := Micro(context.Background(), tok)
 		if err != nil {
 			t.Fatal(err)
