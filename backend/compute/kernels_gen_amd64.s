@@ -51,12 +51,12 @@ exp:
 	VFMADD213PS.BCST exp2C1<>+0(SB), Z1, Z4
 	VFMADD213PS.BCST one<>+0(SB), Z1, Z4
 	VPADDD.Z         Z3, Z4, K1, Z1
-	VADDPS           Z1, Z2, Z2
 	VPSRLD           $0x10, Z1, Z3
 	VPANDD.BCST      int1<>+0(SB), Z3, Z3
 	VPADDD.BCST      brainHalf<>+0(SB), Z3, Z3
 	VPADDD           Z3, Z1, Z1
 	VPANDD.BCST      upper<>+0(SB), Z1, Z1
+	VADDPS           Z1, Z2, Z2
 	VMOVUPS          Z1, (AX)
 	ADDQ             $0x40, AX
 	SUBQ             $0x10, CX
@@ -3104,8 +3104,6 @@ exp:
 	VANDPS       Y6, Y4, Y4
 	VPADDD       Y9, Y11, Y5
 	VANDPS       Y7, Y5, Y5
-	VADDPS       Y4, Y2, Y2
-	VADDPS       Y5, Y3, Y3
 	VPSRLD       $0x10, Y4, Y6
 	VPSRLD       $0x10, Y5, Y7
 	VPAND        ones32<>+0(SB), Y6, Y6
@@ -3117,6 +3115,8 @@ exp:
 	VPAND        upperHalf<>+0(SB), Y4, Y4
 	VPADDD       Y7, Y5, Y5
 	VPAND        upperHalf<>+0(SB), Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
 	VMOVUPS      Y4, (AX)
 	VMOVUPS      Y5, 32(AX)
 	ADDQ         $0x40, AX
@@ -3716,7 +3716,6 @@ exp:
 	VFMADD213PS.BCST exp2C1<>+0(SB), Z2, Z4
 	VFMADD213PS.BCST one<>+0(SB), Z2, Z4
 	VPADDD.Z         Z3, Z4, K1, Z2
-	VADDPS           Z2, Z1, Z1
 	VMOVAPS          Z2, Z31
 	BYTE             $0x62
 	BYTE             $0x12
@@ -3726,6 +3725,9 @@ exp:
 	BYTE             $0xff
 	VMOVDQU          Y15, (DX)
 	ADDQ             $0x20, DX
+	VPMOVZXWD        Y15, Z31
+	VPSLLD           $0x10, Z31, Z31
+	VADDPS           Z31, Z1, Z1
 	ADDQ             $0x40, AX
 	SUBQ             $0x10, CX
 	JNZ              exp

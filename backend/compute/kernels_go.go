@@ -242,7 +242,8 @@ func sumLanes(s *[lanes]float32) float32 {
 }
 
 // softmaxGo replaces the scores s, a multiple of 16, by 2^(s-max), rounded to
-// bfloat16, and returns the maximum and the sum before rounding.
+// bfloat16, and returns the maximum and their sum. It is the sum of the rounded
+// weights, so that these add up to one: what values have in common is not rounded.
 func softmaxGo(s []float32) (m, sum float32) {
 	m = s[0]
 	for _, v := range s {
@@ -250,9 +251,8 @@ func softmaxGo(s []float32) (m, sum float32) {
 	}
 	var acc [lanes]float32
 	for i, v := range s {
-		e := exp2f(v - m)
-		s[i] = roundBrain(e)
-		acc[i%lanes] += e
+		s[i] = roundBrain(exp2f(v - m))
+		acc[i%lanes] += s[i]
 	}
 	return m, sumLanes(&acc)
 }

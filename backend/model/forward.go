@@ -387,6 +387,9 @@ func (w *workspace) doKeys(_, i int) {
 			compute.Norm(head, head, l.kNorm, c.RMSEps)
 		}
 		rotate(head, cos, sin, m.fam.neox)
+		if l.kCentre != nil {
+			compute.Add(head, l.kCentre[h*hd:][:hd])
+		}
 		kv := w.kv.head(w.layer, h)
 		kv.Store(page, t.pos%PageSize, head, v[h*hd:][:hd])
 		if m.reference {

@@ -92,6 +92,9 @@ func (m *Model) load(f *gguf.File, o Options) error {
 	if l.err != nil {
 		return l.err
 	}
+	for i := range m.layers {
+		m.layers[i].kCentre = m.keyCentre(&m.layers[i])
+	}
 	if err := m.pack(l); err != nil {
 		return err
 	}

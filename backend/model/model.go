@@ -53,6 +53,7 @@ type layer struct {
 	attnPostNorm, ffnPostNorm []float32 // [Dim], nil when the family has none
 	qNorm, kNorm              []float32 // [HeadDim], nil when the family has none
 	qBias, kBias, vBias       []float32 // nil when the family has none
+	kCentre                   []float32 // what keys are stored without; nil for nothing: see Model.keyCentre
 	q, k, v, o                *compute.Matrix
 	gate, up, down            *compute.Matrix
 	local                     bool // sliding window

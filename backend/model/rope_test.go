@@ -41,3 +41,53 @@ func TestRopeScaling(t *testing.T) {
 		}
 	}
 }
+
+// With large biases on slow pairs, as Qwen2.5 has, keys in bfloat16 must not cost
+// more than keys without: their common part is taken off before they are rounded.
+func TestKeysAreCentred(t *testing.T) {
+	spec := tinySpecs()["qwen2"]
+	spec.keyBias = 60
+	f := spec.open(t, 5)
+	load := func(o Options) *Model {
+		o.Threads = 1
+		m, err := Load(f, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Close)
+		return m
+	}
+	tokens := make([]int32, 70)
+	for i := range tokens {
+		tokens[i] = int32(i * 31 % spec.vocab)
+	}
+	run := func(m *Model) []float32 {
+		s := newSeqs(t, m, 1, 128)
+		s.tokens[0] = tokens
+		return s.step(t)[0]
+	}
+	off := func(got []float32, want []float64) float64 {
+		d, n := 0.0, 0.0
+		for i, x := range want {
+			d += (float64(got[i]) - x) * (float64(got[i]) - x)
+			n += x * x
+		}
+		return math.Sqrt(d / n)
+	}
+	want := reference(f, spec, tokens)[len(tokens)-1]
+	if e := off(run(load(Options{exact: true, Float32Attention: true})), want); e > 1e-4 {
+		t.Errorf("with attention in float32: %.2e off the definition, want 1e-4", e)
+	}
+	centred, plain := load(Options{exact: true}), load(Options{exact: true})
+	for i := range plain.layers {
+		if plain.layers[i].kCentre == nil {
+			t.Fatal("no centre in a model with biases")
+		}
+		plain.layers[i].kCentre = nil
+	}
+	with, without := off(run(centred), want), off(run(plain), want)
+	t.Logf("off the definition by %.2e, without a centre by %.2e", with, without)
+	if with > 1e-2 || with > without/3 {
+		t.Errorf("off the definition by %.2e, without a centre by %.2e, want less than 1e-2 and a third", with, without)
+	}
+}

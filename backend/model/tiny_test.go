@@ -18,6 +18,7 @@ type tinySpec struct {
 	ffn, vocab, context, window          int
 	types                                []gguf.Type // of the matrices, in turn
 	tied, ropeFreqs                      bool
+	keyBias                              float64 // added to the biases of the slower half of the pairs
 	meta                                 []gguf.KV
 }
 
@@ -103,6 +104,14 @@ func (s tinySpec) file(t testing.TB, seed uint64) []byte {
 		if fam.bias {
 			vector(name("attn_q.bias"), qd, 0)
 			vector(name("attn_k.bias"), kd, 0.3)
+			if s.keyBias != 0 {
+				b := tensors[len(tensors)-1].Data
+				for i := range kd {
+					if i%(s.headDim/2) >= s.headDim*3/8 {
+						binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(s.keyBias)))
+					}
+				}
+			}
 			vector(name("attn_v.bias"), kd, 0)
 		}
 		if fam.qkNorm {

@@ -207,15 +207,18 @@ func softmax(i isa, brain bool) {
 		x.load(Mem{Base: s})
 		sub(x, mv, x)
 		i.exp2(x)
-		add(acc, x, acc)
 		if brain {
 			VMOVAPS(x[0], reg.Z31)
 			toBrain()
 			VMOVDQU(reg.Y15, Mem{Base: pairs})
 			ADDQ(Imm(32), pairs)
+			VPMOVZXWD(reg.Y15, reg.Z31)
+			VPSLLD(Imm(16), reg.Z31, reg.Z31)
+			VADDPS(reg.Z31, acc[0], acc[0])
 			return
 		}
 		i.roundBrain(x)
+		add(acc, x, acc)
 		x.store(Mem{Base: s})
 	}, s)
 	Store(fold(acc, vaddOp), Return("sum"))
