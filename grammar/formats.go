@@ -8,6 +8,19 @@ import "strings"
 // 4291 (IPv6), RFC 4122 (UUID), RFC 6570 (templates), RFC 6901 (pointers).
 var formatPatterns = buildFormats()
 
+// mailAtom is a dotless piece of the part of an address before the @.
+const mailAtom = `[A-Za-z0-9!#$%&'*+/=?^_{|}~` + "`" + `-]+`
+
+// formatHeads are the beginnings of formats whose length is bounded on its own:
+// at most so many characters, then the format's pattern.
+var formatHeads = map[string]struct {
+	pattern string
+	most    int32
+}{
+	// RFC 5321, section 4.1.2; the bound is that of section 4.5.3.1.1.
+	"email": {mailAtom + `(?:\.` + mailAtom + `)*|"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*"`, 64},
+}
+
 func buildFormats() map[string]string {
 	expand := func(text string, defs ...string) string {
 		for i := len(defs) - 2; i >= 0; i -= 2 {
@@ -33,8 +46,6 @@ func buildFormats() map[string]string {
 	label := `[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?`
 	host := label + `(?:\.` + label + `)*`
 	f["hostname"] = host
-	atom := `[A-Za-z0-9!#$%&'*+/=?^_{|}~` + "`" + `-]+`
-	local := `(?:` + atom + `(?:\.` + atom + `)*|"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*")`
 	oct := `(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
 	v4 := oct + `(?:\.` + oct + `){3}`
 	h := `[0-9A-Fa-f]{1,4}`
@@ -44,7 +55,8 @@ func buildFormats() map[string]string {
 		`(?:(?:<h>:){0,5}<h>)?::<h>|(?:(?:<h>:){0,6}<h>)?::`, "h", h, "ls", ls)
 	f["ipv4"] = v4
 	f["ipv6"] = v6
-	f["email"] = local + `@(?:` + host + `|\[(?:` + v4 + `|IPv6:(?:` + v6 + `))\])`
+	// See formatHeads for what stands before the @.
+	f["email"] = `@(?:` + host + `|\[(?:` + v4 + `|IPv6:(?:` + v6 + `))\])`
 	uatom := `[A-Za-z0-9!#$%&'*+/=?^_{|}~\u0080-\u{10FFFF}` + "`" + `-]+`
 	ulabel := `[A-Za-z0-9\u0080-\u{10FFFF}](?:[A-Za-z0-9\u0080-\u{10FFFF}-]{0,61}[A-Za-z0-9\u0080-\u{10FFFF}])?`
 	f["idn-email"] = uatom + `(?:\.` + uatom + `)*@` + ulabel + `(?:\.` + ulabel + `)*`

@@ -236,7 +236,7 @@ func (m *machine) fewBelow(id nodeID) bool {
 	v, size := m.vocab, int32(0)
 	for b, i := range v.roots {
 		if i >= 0 && m.pool.step(id, byte(b)) != rxEmpty {
-			if size += v.nodeEnd[i] - i; size > 3000 {
+			if size += v.nodeEnd[i] - i; size > v.few {
 				return false
 			}
 		}

@@ -96,6 +96,14 @@ func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 		rest, bound, ok := m.splitBound(a)
 		return ok && rest == b && int(bound) > int(chars)+m.masks.slack
 	}
+	if x.kind == kCat && m.nodes[x.a].kind == kAnd {
+		// The same with more behind it.
+		tail := x.b
+		if rest, bound, ok := m.splitBound(x.a); ok && int(bound) > int(chars)+m.masks.slack && m.cat(rest, tail) == b {
+			return true
+		}
+		x, y = &m.nodes[a], &m.nodes[b]
+	}
 	if y.flags&fImpure != 0 && (x.kind != kCat || y.kind != kCat) {
 		return false
 	}

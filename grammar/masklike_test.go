@@ -14,10 +14,16 @@ func TestMasksOfComparedStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	vocab.few = 0 // compare always, small as it is
 	bits := make([]uint64, vocab.MaskWords())
 	for _, c := range []struct{ schema, text string }{
 		{`{"type":"string","maxLength":30,"pattern":"^(?:\\S+\\s+){0,4}\\S+$"}`, `"one two three four five"`},
 		{`{"type":"string","maxLength":12,"pattern":"^$|(^(?:\\S+\\s+){0,9}\\S+$)"}`, `"one two thr"`},
+		{`{"type":"string","maxLength":40,"pattern":"^a+(b+c)*$"}`, `"aaabcbbcbbbbbbbbbbbbbc"`},
+		{`{"type":"array","items":{"type":"string","maxLength":14,"pattern":"^[a-z]+(-[a-z]+)*$"}}`, `["order-command","a"]`},
+		{`{"type":"string","format":"email"}`, `"a.order@recommended.com"`},
+		{`{"type":"string","format":"email"}`, `"` + strings.Repeat("and", 20) + `dada@x.org"`},
+		{`{"type":"string","format":"email"}`, `"\"a @ b\"@x.org"`},
 		{`{"type":"string","pattern":"[0-9a-f]{8}"}`, `"name 01234567 name"`},
 		{`{"type":"string","pattern":"in|on","minLength":4}`, `"reason"`},
 		{`{"type":"object","patternProperties":{"[0-9a-f]{6}":{"type":"null"}}}`, `{"012345":null,"name":{"id":1}}`},

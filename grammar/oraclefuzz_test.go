@@ -86,8 +86,8 @@ func (r schemaGen) wide(d int) string {
 	case 0:
 		return r.pick("7", "-7", "14", "99", "100", "101", "0.1", "0.15", "-0.05", "12.5", "1000000", "-1000", "25", "3.14159", "1.5", "50")
 	case 1:
-		return r.pick(`"2024-02-29"`, `"2023-02-29"`, `"1.2.3.4"`, `"256.1.1.1"`, `"2024-02-29T23:59:60Z"`, `"a@b.c"`, `"éé"`, `"\\"`, `"\"a"`, `"a\nb"`,
-			`"abab"`, `"b "`, `"12:30:00Z"`, `"550e8400-e29b-41d4-a716-446655440000"`, `"𝄞a"`, `"ca"`)
+		return r.pick(`"2024-02-29"`, `"2023-02-29"`, `"1.2.3.4"`, `"256.1.1.1"`, `"2024-02-29T23:59:60Z"`, `"2024-02-29T24:00:00Z"`, `"a@b.c"`, `"éé"`, `"\\"`, `"\"a"`, `"a\nb"`,
+			`"abab"`, `"b "`, `"12:30:00Z"`, `"23:59:60Z"`, `"550e8400-e29b-41d4-a716-446655440000"`, `"𝄞a"`, `"ca"`)
 	case 2:
 		if d > 0 {
 			n := r.IntN(4)
@@ -175,6 +175,7 @@ func FuzzWrittenTexts(f *testing.F) {
 	}
 	tok := learnBPE(bpeText, 100)
 	vocab := tok.vocab()
+	vocab.few = 0 // masks by comparison, as with a vocabulary of many tokens
 	f.Fuzz(func(t *testing.T, seed uint64, wider, anyOrder bool) {
 		r := schemaGen{rand.New(rand.NewPCG(seed, 78))}
 		src := r.schema(3)

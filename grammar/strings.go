@@ -133,9 +133,16 @@ func (c *compiler) note(s *schema, msg string) {
 }
 
 func (c *compiler) formatLang(name string, e encoder) nodeID {
-	id, err := c.compilePattern(formatPatterns[name], e, true, 256)
-	if err != nil {
-		panic("grammar: format " + name + ": " + err.Error())
+	compile := func(pattern string) nodeID {
+		id, err := c.compilePattern(pattern, e, true, 256)
+		if err != nil {
+			panic("grammar: format " + name + ": " + err.Error())
+		}
+		return id
+	}
+	id := compile(formatPatterns[name])
+	if h, ok := formatHeads[name]; ok {
+		id = c.cat(c.and(compile(h.pattern), c.rep(c.anyChar[e], 0, h.most)), id)
 	}
 	return id
 }

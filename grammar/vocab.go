@@ -33,7 +33,8 @@ type Vocab struct {
 	end    []int32
 	encode func([]byte) []int32
 	eager  bool
-	maxLen int // bytes of the longest token
+	maxLen int   // bytes of the longest token
+	few    int32 // trie nodes that are walked sooner than a state to compare with is sought
 
 	// The trie in depth-first order: node i is reached by byte nodeByte[i] at
 	// depth nodeDepth[i] (1 for the first byte of a token); its subtree ends
@@ -60,7 +61,7 @@ type Vocab struct {
 // (a leading blank as 0x20, a byte-fallback token as its one byte); a control
 // token is nil or empty and is never legal inside a grammar.
 func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
-	v := &Vocab{tokens: tokens, end: slices.Clone(opts.EndTokens), encode: opts.Encode, eager: opts.Eager, dup: map[int32][]int32{}, inners: map[nodeID]*inner{}}
+	v := &Vocab{tokens: tokens, end: slices.Clone(opts.EndTokens), encode: opts.Encode, eager: opts.Eager, dup: map[int32][]int32{}, inners: map[nodeID]*inner{}, few: 3000}
 	if len(tokens) == 0 {
 		return nil, errors.New("grammar: empty vocabulary")
 	}
