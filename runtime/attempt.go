@@ -102,14 +102,12 @@ func (r *runner) carryOut(ctx context.Context, t *Task) Result {
 			res.By = b.name
 			return res
 		}
-		if first == nil {
-			first = err
-		}
-		if i > 0 {
+		last := err // what it is decides, not what those before it were
+		if first != nil {
 			err = fmt.Errorf("%w; then fallback %s: %w", first, b.name, err)
-			first = err
 		}
-		if ctx.Err() != nil || i == len(chain)-1 || !canFallBack(err) {
+		first = err
+		if ctx.Err() != nil || i == len(chain)-1 || !CanFallBack(last) {
 			return Result{Failure: NewFailure(first), Attempts: attempts}
 		}
 	}
@@ -132,7 +130,7 @@ func (r *runner) try(ctx context.Context, t *Task, be backend.Backend, terms lan
 		if n < terms.Retry.Attempts && mayRetry(t, err) {
 			wait, again = retryWait(terms.Retry, n, backend.RetryDelay(err))
 		}
-		if again || more && canFallBack(err) {
+		if again || more && CanFallBack(err) {
 			e := t.event(NodeRetried)
 			e.Error, e.Attempt, e.Wait = err.Error(), before+n, wait.Seconds()
 			r.em.emit(e)
@@ -158,9 +156,10 @@ func mayRetry(t *Task, err error) bool {
 	return !errors.As(err, &says) || says.Retryable()
 }
 
-// canFallBack reports whether another backend may do what one has failed at for
-// this reason. A wrong request is wrong everywhere.
-func canFallBack(err error) bool {
+// CanFallBack reports whether another backend may do what one has failed at for
+// this reason. A wrong request is wrong everywhere. Only drivers of a Machine
+// need it.
+func CanFallBack(err error) bool {
 	for _, e := range []error{backend.ErrOverloaded, backend.ErrUnavailable, backend.ErrContextLength, backend.ErrUnsupported, backend.ErrClosed, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return true
@@ -207,11 +206,18 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// attempt carries a task out once. With a timeout it returns at its end even if
-// whoever does the work does not.
+// attempt carries a task out once.
 func (r *runner) attempt(ctx context.Context, t *Task, be backend.Backend, timeout time.Duration) (Result, error) {
+	return Within(ctx, timeout, r.cfg.grace, func(ctx context.Context) (Result, error) { return r.once(ctx, t, be) })
+}
+
+// Within calls f and ends its context after timeout; 0 or less is no bound. With
+// a timeout it returns at the end of the context, and grace later even if f does
+// not. What took too long is a *TimeoutError. A panic of f is one of Within, with
+// a *PanicError. Only drivers of a Machine need it.
+func Within(ctx context.Context, timeout, grace time.Duration, f func(context.Context) (Result, error)) (Result, error) {
 	if timeout <= 0 {
-		return r.once(ctx, t, be)
+		return f(ctx)
 	}
 	late := &TimeoutError{timeout}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
@@ -232,17 +238,17 @@ func (r *runner) attempt(ctx context.Context, t *Task, be backend.Backend, timeo
 			}
 			done <- a
 		}()
-		a.res, a.err = r.once(ctx, t, be)
+		a.res, a.err = f(ctx)
 	}()
 	var a answer
 	select {
 	case a = <-done:
 	case <-ctx.Done():
-		grace := time.NewTimer(r.cfg.grace)
-		defer grace.Stop()
+		left := time.NewTimer(grace)
+		defer left.Stop()
 		select {
 		case a = <-done:
-		case <-grace.C:
+		case <-left.C:
 			a.err = context.Cause(ctx)
 		}
 	}

@@ -340,9 +340,13 @@ func (b *batch) one(ctx context.Context, it batchItem) (res BatchResult) {
 			res.Err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	opts := append(slices.Clip(b.o.Options), WithRun(fmt.Sprintf("%s/%d", b.cfg.run, it.index)))
+	corrected := ""
+	if b.j != nil {
+		corrected = b.j.corrected(&it)
+	}
+	opts := append(slices.Clip(b.o.Options), WithRun(fmt.Sprintf("%s/%d%s", b.cfg.run, it.index, corrected)))
 	if b.j != nil && b.o.Durable {
-		opts = append(opts, WithJournal(b.j.itemPath(it.index)), func(c *config) { c.fs = b.cfg.fs })
+		opts = append(opts, WithJournal(b.j.itemPath(it.index)+corrected), func(c *config) { c.fs = b.cfg.fs })
 	}
 	report, err := RunGraph(ctx, b.be, b.g, b.funcs, it.args, opts...)
 	if report != nil {

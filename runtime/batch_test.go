@@ -227,6 +227,49 @@ steps:
 	}
 }
 
+// TestBatchTakesCorrectedItems: the line of an item that failed may be changed. It
+// is another run then: its calls have other keys, and what the wrong one kept does
+// not stand in its way.
+func TestBatchTakesCorrectedItems(t *testing.T) {
+	keys := map[string]string{}
+	pay, err := lang.NewFunc("pay", func(ctx context.Context, q string) (string, error) {
+		keys[q] = runtime.IdempotencyKey(ctx)
+		return "paid " + q, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := graphYAML(t, `inputs: {q: string}
+steps:
+  - call: {name: p, func: pay, args: [q], result: string, unsafe: true}
+  - user: ${p}
+  - gen: {name: a}
+  - return: p
+`)
+	dir := t.TempDir()
+	opts := runtime.BatchOptions{Concurrency: 1, Journal: filepath.Join(dir, "j")}
+	m := puppet.New()
+	m.OnRegexp("paid (bad|worse)").Fail(fmt.Errorf("down: %w", backend.ErrInvalid))
+	m.OnAny().Reply("ok")
+	for i, c := range []struct {
+		q      string
+		failed int
+	}{{"bad", 1}, {"worse", 1}, {"worse", 1}, {"good", 0}} {
+		r, err := runtime.Batch(t.Context(), m, g, lang.Funcs{"pay": pay}, argsOf("one", c.q), opts)
+		if err != nil || r.Failed != c.failed {
+			t.Fatal(i, r, err)
+		}
+	}
+	if keys["bad"] == keys["worse"] || keys["worse"] == keys["good"] || keys["bad"] == keys["good"] {
+		t.Error(keys)
+	}
+	// A finished item is another matter.
+	_, err = runtime.Batch(t.Context(), m, g, lang.Funcs{"pay": pay}, argsOf("two", "good"), opts)
+	if !errors.Is(err, runtime.ErrJournalMismatch) {
+		t.Error(err)
+	}
+}
+
 func TestBatchEndsWhenItCannotGoOn(t *testing.T) {
 	g := graphYAML(t, batchProgram)
 	m, _ := echo(t)

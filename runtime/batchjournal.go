@@ -63,6 +63,7 @@ type place struct {
 type batchJournal struct {
 	journal
 	items map[int]place
+	first map[int]string // keys that failed items had at first
 }
 
 // keyOf names inputs by their JSON.
@@ -77,7 +78,7 @@ func (b *batch) openJournal() error {
 	if err != nil {
 		return &JournalError{Path: path, Offset: -1, Err: err}
 	}
-	j := &batchJournal{journal: journal{path: path, f: f}, items: map[int]place{}}
+	j := &batchJournal{journal: journal{path: path, f: f}, items: map[int]place{}, first: map[int]string{}}
 	if err := b.begin(j); err != nil {
 		f.Close()
 		var je *JournalError
@@ -191,6 +192,9 @@ func (j *batchJournal) readAll(r io.Reader) (*batchHeader, error) {
 		case h == nil && rec.Kind == recordBatch && rec.Header != nil:
 			h = rec.Header
 		case h != nil && rec.Kind == recordItem && rec.Item != nil:
+			if _, seen := j.items[rec.Item.Index]; !seen && rec.Item.Error != "" {
+				j.first[rec.Item.Index] = rec.Item.Key
+			}
 			j.items[rec.Item.Index] = place{j.size, int64(len(line)), j.sum, rec.Item.Error != ""}
 		case h == nil && rec.Kind == recordHeader:
 			return nil, &JournalError{Path: j.path, Offset: 0, Err: errors.New("it is the journal of a single run: use another file")}
@@ -231,8 +235,9 @@ func (j *batchJournal) keep(done []batchDone) error {
 		return err
 	}
 	for _, d := range done {
-		if d.res.Err == nil {
-			os.Remove(j.itemPath(d.res.Index)) // if there is one
+		if d.res.Err == nil { // if there are any
+			os.Remove(j.itemPath(d.res.Index))
+			os.Remove(j.itemPath(d.res.Index) + j.corrected(&d.item))
 		}
 	}
 	return nil
@@ -241,6 +246,16 @@ func (j *batchJournal) keep(done []batchDone) error {
 // itemPath is where the journal of a run is kept while it goes on.
 func (j *batchJournal) itemPath(i int) string {
 	return filepath.Clean(j.path) + "." + strconv.Itoa(i)
+}
+
+// corrected is empty for an item with the inputs that it had at first, and names
+// those that it was given after it had failed: with them it is another run, whose
+// calls have other keys.
+func (j *batchJournal) corrected(it *batchItem) string {
+	if first, failed := j.first[it.index]; failed && first != it.key {
+		return "-" + it.key
+	}
+	return ""
 }
 
 // restore returns the result of an item that is finished, nil if it must be run.
@@ -257,13 +272,13 @@ func (j *batchJournal) restore(it batchItem) (*BatchResult, error) {
 	if _, err := parseLine(line, p.before, &rec); err != nil || rec.Item == nil {
 		return nil, &JournalError{Path: j.path, Offset: p.at, Err: fmt.Errorf("%w: it was changed while it was in use", ErrJournalCorrupt)}
 	}
-	if rec.Item.Key != it.key {
+	switch {
+	case p.failed: // its inputs may have been corrected since
+		return nil, nil
+	case rec.Item.Key != it.key:
 		var e MismatchError
 		e.add("item "+strconv.Itoa(it.index), rec.Item.Key, it.key)
 		return nil, &JournalError{Path: j.path, Offset: p.at, Err: &e}
-	}
-	if p.failed {
-		return nil, nil
 	}
 	if rec.Item.Value == nil {
 		rec.Item.Value = json.RawMessage("null")

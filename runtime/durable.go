@@ -477,12 +477,8 @@ func (r *runner) settle(j *journal, c *contents, task string, s Settlement) erro
 	if t == nil || t.Call == nil {
 		return &JournalError{Path: j.path, Offset: -1, Err: fmt.Errorf("task %q is no call: %w", task, ErrUnknownTask)}
 	}
-	result := lang.Type{Kind: lang.TypeAny}
-	if t.node.Call != nil { // not the function of a check
-		result = t.node.Call.Result
-	}
-	if _, err := m.decode(s.Result, result); err != nil {
-		return fmt.Errorf("runtime: the result does not fit %s, which returns %s: %w", t.Call.Func, result, err)
+	if err := t.CheckResult(s.Result); err != nil {
+		return fmt.Errorf("runtime: %w", err)
 	}
 	return j.results([]Result{{Task: task, Value: s.Result}}, nil)
 }

@@ -45,35 +45,15 @@ func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result,
 	switch {
 	case t.Generate != nil:
 		req := t.Generate
-		untagged := req.Constraint.Tags != nil && !be.Info().Capabilities.Tags
-		if untagged {
-			free := *req
-			free.Constraint.Tags = nil
-			req = &free
-		}
 		if r.em != nil {
 			asking := *req
 			asking.Progress = true
 			req = &asking
 		}
-		res, err := be.Generate(ctx, req, r.em.deltas(ctx, t))
-		if err == nil && res == nil {
-			err = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
-		}
-		if err == nil && untagged {
-			tagless := *res
-			tagless.Emulated = append(tagless.Emulated[:len(tagless.Emulated):len(tagless.Emulated)], "tags: asked for in the prompt only, and read leniently")
-			res = &tagless
-		}
+		res, err := Generate(ctx, be, req, r.em.deltas(ctx, t))
 		return Result{Generate: res}, err
 	case t.Score != nil:
-		res, err := be.Score(ctx, t.Score)
-		switch {
-		case err == nil && res == nil:
-			err = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
-		case err == nil && len(res.Options) != len(t.Score.Options):
-			err = fmt.Errorf("the backend returned %d scores for %d options: %w", len(res.Options), len(t.Score.Options), backend.ErrUnavailable)
-		}
+		res, err := Score(ctx, be, t.Score)
 		return Result{Score: res}, err
 	}
 	funcs := r.funcs
@@ -82,6 +62,45 @@ func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result,
 	}
 	v, err := CallFunc(WithTask(ctx, *t), funcs, t.Call)
 	return Result{Value: v}, err
+}
+
+// Generate sends a generation to a backend once. Tags are left out for one that
+// cannot hold the model to them, which the result then says, and a backend that
+// returns nothing at all has failed. Only drivers of a Machine need it.
+func Generate(ctx context.Context, be backend.Backend, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
+	untagged := req.Constraint.Tags != nil && !be.Info().Capabilities.Tags
+	if untagged {
+		free := *req
+		free.Constraint.Tags = nil
+		req = &free
+	}
+	res, err := be.Generate(ctx, req, emit)
+	switch {
+	case err != nil:
+		return nil, err
+	case res == nil:
+		return nil, fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
+	case untagged:
+		tagless := *res
+		tagless.Emulated = append(tagless.Emulated[:len(tagless.Emulated):len(tagless.Emulated)], "tags: asked for in the prompt only, and read leniently")
+		return &tagless, nil
+	}
+	return res, nil
+}
+
+// Score sends a request for scores to a backend once. A backend that does not
+// return one for each option has failed. Only drivers of a Machine need it.
+func Score(ctx context.Context, be backend.Backend, req *backend.ScoreRequest) (*backend.ScoreResult, error) {
+	res, err := be.Score(ctx, req)
+	switch {
+	case err != nil:
+		return nil, err
+	case res == nil:
+		return nil, fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
+	case len(res.Options) != len(req.Options):
+		return nil, fmt.Errorf("the backend returned %d scores for %d options: %w", len(res.Options), len(req.Options), backend.ErrUnavailable)
+	}
+	return res, nil
 }
 
 // CallFunc calls a function and returns its result as JSON, which is what a

@@ -108,6 +108,15 @@ func (r *runner) inTime(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeoutCause(ctx, d, &BudgetError{"time", d.String(), d.String()})
 }
 
+// CheckTerms reports whether options give what the nodes of a program ask for:
+// that the fallbacks they name are there and can carry them out, and prices for a
+// budget of cost. Run and its like ask it themselves; it is for other drivers of a
+// Machine.
+func CheckTerms(ctx context.Context, g *lang.Graph, opts ...Option) error {
+	r := &runner{cfg: newConfig(opts), graph: g}
+	return r.checkReliable(ctx)
+}
+
 // checkReliable refuses terms that the run cannot keep to.
 func (r *runner) checkReliable(ctx context.Context) error {
 	if b := r.budget(); b.Cost > 0 && r.cfg.prices == nil {

@@ -185,15 +185,18 @@ func TestFallbackAnswersWhenTheRunsOwnBackendCannot(t *testing.T) {
 		"in order":      {"fallback: [broken, second]", errBusy, "second", nil},
 		"wrong request": {"max_tokens: 9", backend.ErrInvalid, "", backend.ErrInvalid},
 		"all fail":      {"fallback: broken", errBusy, "", backend.ErrOverloaded},
+		// What the last one failed at decides, not the reason for asking it.
+		"wrong there": {"fallback: [wrong, second]", errBusy, "", backend.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			own, first, second, broken := puppet.New(), puppet.New(), puppet.New(), puppet.New()
+			own, first, second, broken, wrong := puppet.New(), puppet.New(), puppet.New(), puppet.New(), puppet.New()
+			wrong.OnAny().Fail(fmt.Errorf("wrong: %w", backend.ErrInvalid))
 			own.OnAny().Fail(c.err)
 			first.OnAny().Reply("1")
 			second.OnAny().Reply("2")
 			broken.OnAny().Fail(fmt.Errorf("broken: %w", backend.ErrUnavailable))
 			journal := filepath.Join(t.TempDir(), "j")
-			opts := []runtime.Option{runtime.WithFallback("first", first), runtime.WithFallback("second", second), runtime.WithFallback("broken", broken), runtime.WithJournal(journal)}
+			opts := []runtime.Option{runtime.WithFallback("first", first), runtime.WithFallback("second", second), runtime.WithFallback("broken", broken), runtime.WithFallback("wrong", wrong), runtime.WithJournal(journal)}
 			var by string
 			r, err := runtime.RunGraph(t.Context(), own, graphYAML(t, fmt.Sprintf(askOnce, c.terms)), nil, nil,
 				append(opts, runtime.WithSink(runtime.SinkFunc(func(e runtime.Event) { by += e.By })))...)

@@ -44,6 +44,29 @@ type Call struct {
 	Key string `json:"key"`
 }
 
+// CheckResult says whether a value, as JSON, can be the result of a task that is
+// a call, and if not why. It is for what somebody says a call returned.
+func (t *Task) CheckResult(result json.RawMessage) error {
+	if t.Call == nil {
+		return fmt.Errorf("%s is no call", t.ID)
+	}
+	v, err := lang.DecodeValue(result)
+	if t.Node.Call == nil { // the function of a check
+		if err == nil {
+			_, err = judged(t.Call.Func, "", v)
+		}
+		return err
+	}
+	want := t.Node.Call.Result
+	if err == nil {
+		_, err = lang.Convert(v, want)
+	}
+	if err != nil {
+		return fmt.Errorf("the result does not fit %s, which returns %s: %w", t.Call.Func, want, err)
+	}
+	return nil
+}
+
 // Result is the outcome of a task. Exactly one of Generate, Score, Value and
 // Failure is set.
 type Result struct {

@@ -162,6 +162,23 @@ func (m *Machine) holds(b *branch, name string, v any, e lang.Expr) (bool, error
 	return ok, nil
 }
 
+// judged returns what a check that returned v finds wrong, nothing if all is
+// right; no is what a bare false says.
+func judged(fn, no string, v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "", nil
+	case bool:
+		if v {
+			no = ""
+		}
+		return no, nil
+	case string:
+		return v, nil
+	}
+	return "", fmt.Errorf("check %s returned %s: it must return an error, a text that says what is wrong, or a bool", fn, kindOf(v))
+}
+
 // takeVerdict goes on with a trial after a function's result. A function that
 // failed in another way than by returning an error says nothing of the value.
 func (m *Machine) takeVerdict(b *branch, k *task, r *Result) error {
@@ -179,16 +196,8 @@ func (m *Machine) takeVerdict(b *branch, k *task, r *Result) error {
 		if err != nil {
 			return err
 		}
-		switch v := v.(type) {
-		case nil:
-		case bool:
-			if !v {
-				reason = c.Reason()
-			}
-		case string:
-			reason = v
-		default:
-			return fmt.Errorf("check %s returned %s: it must return an error, a text that says what is wrong, or a bool", c.Func, kindOf(v))
+		if reason, err = judged(c.Func, c.Reason(), v); err != nil {
+			return err
 		}
 	}
 	if reason != "" {
