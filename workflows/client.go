@@ -9,6 +9,7 @@ import (
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -48,21 +49,50 @@ type StartOptions struct {
 	// History is the number of events after which the run goes on in a new
 	// history; 0 leaves it to the server.
 	History int
-	// SearchAttributes adds the attributes program and tenant (the salt), which
-	// the namespace must know, to the run.
+	// SearchAttributes adds the attributes of the function [SearchAttributes],
+	// which the namespace must know, to the run.
 	SearchAttributes bool
 }
 
-// The search attributes of runs, both keywords.
+// The search attributes of runs, all keywords.
 var (
 	attrProgram = temporal.NewSearchAttributeKeyKeyword("program")
 	attrTenant  = temporal.NewSearchAttributeKeyKeyword("tenant")
+	attrStatus  = temporal.NewSearchAttributeKeyKeyword("status")
+)
+
+// The values of the search attribute status.
+const (
+	statusWorking  = "working"  // tasks are under way, or sleep
+	statusWaiting  = "waiting"  // nothing goes on before a person answers
+	statusUnknown  = "unknown"  // a call of unknown outcome is to be settled
+	statusFinished = "finished" // there is a result
+	statusFailed   = "failed"   // or cancelled
 )
 
 // SearchAttributes are the names and Temporal types of the search attributes
-// that runs can have.
+// that runs can have: the program's name, the salt as tenant, and the status,
+// which is working, waiting (for a person), unknown (a call of unknown outcome is
+// to be settled), finished or failed.
 func SearchAttributes() map[string]string {
-	return map[string]string{"program": "Keyword", "tenant": "Keyword"}
+	return map[string]string{"program": "Keyword", "tenant": "Keyword", "status": "Keyword"}
+}
+
+// HasSearchAttributes reports whether a namespace knows all of them.
+func HasSearchAttributes(ctx context.Context, c *Client, namespace string) (bool, error) {
+	if namespace == "" {
+		namespace = client.DefaultNamespace
+	}
+	have, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+	if err != nil {
+		return false, fmt.Errorf("workflows: the search attributes of namespace %s: %w", namespace, err)
+	}
+	for name := range SearchAttributes() {
+		if _, ok := have.GetCustomAttributes()[name]; !ok {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Run is a run on a Temporal server.
@@ -102,7 +132,7 @@ func Start(ctx context.Context, c *Client, g *lang.Graph, args lang.Args, o Star
 		},
 	}
 	if o.SearchAttributes {
-		opt.TypedSearchAttributes = temporal.NewSearchAttributes(attrProgram.ValueSet(g.Name), attrTenant.ValueSet(o.Salt))
+		opt.TypedSearchAttributes = temporal.NewSearchAttributes(attrProgram.ValueSet(g.Name), attrTenant.ValueSet(o.Salt), attrStatus.ValueSet(statusWorking))
 	}
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	err = patiently(ctx, func() error {
@@ -171,6 +201,10 @@ func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error
 		Program: g.Name, GraphHash: g.Hash(), Graph: graph.Bytes(), Inputs: g.EncodeInputs(vars),
 		Seed: o.Seed, Salt: o.Salt, Limits: o.Limits, Deadline: o.Deadline,
 		Budget: g.Budget, Prices: o.Prices, Timeout: o.Timeout, Window: o.Window, Retry: o.Retry.withDefaults(), Heartbeat: o.Heartbeat, Longest: o.Longest, History: o.History,
+		Attributes: o.SearchAttributes,
+	}
+	if in.Attributes {
+		in.Status = statusWorking
 	}
 	if o.Budget != nil {
 		in.Budget = *o.Budget

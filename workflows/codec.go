@@ -1,10 +1,12 @@
 package workflows
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -33,7 +35,35 @@ func Converter(s Store, key *Key) converter.DataConverter {
 	if key != nil {
 		codecs = append(codecs, sealCodec{key})
 	}
-	return converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codecs...)
+	plain := converter.NewCompositeDataConverter(
+		converter.NewNilPayloadConverter(),
+		converter.NewByteSlicePayloadConverter(),
+		converter.NewProtoJSONPayloadConverter(),
+		converter.NewProtoPayloadConverter(),
+		exactJSON{converter.NewJSONPayloadConverter()},
+	)
+	return converter.NewCodecDataConverter(plain, codecs...)
+}
+
+// exactJSON is JSON in which a value's own text stays as it is: package json
+// escapes <, > and & unless it is told not to, and a text that comes back otherwise
+// is another prompt.
+type exactJSON struct {
+	*converter.JSONPayloadConverter
+}
+
+// ToPayload implements converter.PayloadConverter.
+func (c exactJSON) ToPayload(v any) (*common.Payload, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("workflows: %w: %w", converter.ErrUnableToEncode, err)
+	}
+	return &common.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(c.Encoding())},
+		Data:     bytes.TrimSuffix(b.Bytes(), []byte("\n")),
+	}, nil
 }
 
 // refCodec puts large payloads into a store.

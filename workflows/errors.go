@@ -32,9 +32,8 @@ var (
 type again uint8
 
 const (
-	never   again = iota // the same would fail again
-	later                // it may pass: wait and try again, so often as allowed
-	forFree              // not the task's fault: at once elsewhere, and not counted
+	never again = iota // the same would fail again
+	later              // it may pass: wait and try again, so often as allowed
 )
 
 // classes are the failures that mean something else here than to a single call.
@@ -45,8 +44,7 @@ var classes = []struct {
 	again again
 }{
 	{runtime.ErrPanic, never},
-	{backend.ErrClosed, forFree}, // this worker is going
-	{context.Canceled, forFree},
+	{context.Canceled, never}, // by nobody that the attempt knows of
 }
 
 // classify says what is done about err. A function that failed may be called
@@ -64,7 +62,7 @@ func classify(err error, call bool) again {
 		}
 		return later
 	}
-	if backend.Retryable(err) {
+	if backend.Retryable(err) || errors.Is(err, backend.ErrClosed) { // another worker's may be open
 		return later
 	}
 	return never
@@ -74,7 +72,9 @@ func classify(err error, call bool) again {
 type Retry struct {
 	Attempts int           // in all, the first included; those that a worker's death ended do not count; default 5
 	Wait     time.Duration // before the second; doubles with each further one; default 500 ms
-	Max      time.Duration // of a single wait; default one minute
+	// Max bounds a single wait; a server that asks for more is not waited for. 0:
+	// one minute, and a server that asks for more is given it.
+	Max time.Duration
 }
 
 func (r Retry) withDefaults() Retry {
@@ -84,10 +84,15 @@ func (r Retry) withDefaults() Retry {
 	if r.Wait <= 0 {
 		r.Wait = 500 * time.Millisecond
 	}
-	if r.Max <= 0 {
-		r.Max = time.Minute
-	}
 	return r
+}
+
+// most is the longest wait.
+func (r Retry) most() time.Duration {
+	if r.Max > 0 {
+		return r.Max
+	}
+	return time.Minute
 }
 
 // with returns r with what a node says of itself.
@@ -101,30 +106,24 @@ func (r Retry) with(n lang.Retry) Retry {
 	if n.Max > 0 {
 		r.Max = n.Max
 	}
-	r.Wait = min(r.Wait, r.Max)
+	r.Wait = min(r.Wait, r.most())
 	return r
 }
 
 // wait returns how long to wait after the nth failure of a task, and whether to
-// try again at all. What a server asks for is given to it: nobody holds a
-// connection meanwhile.
+// try again at all. What a server asks for is given to it unless a bound is set:
+// nobody holds a connection meanwhile.
 func (r Retry) wait(n int, err error, call bool) (time.Duration, bool) {
-	switch classify(err, call) {
-	case never:
-		return 0, false
-	case forFree:
-		return 10 * time.Millisecond, true
-	}
-	if n >= r.Attempts {
+	if classify(err, call) == never || n >= r.Attempts {
 		return 0, false
 	}
 	if asked := backend.RetryDelay(err); asked > 0 {
-		return asked, true
+		return asked, r.Max <= 0 || asked <= r.Max
 	}
 	d := r.Wait
 	for range n - 1 {
-		if d *= 2; d >= r.Max {
-			return r.Max, true
+		if d *= 2; d >= r.most() {
+			return r.most(), true
 		}
 	}
 	return d, true
@@ -134,17 +133,15 @@ func (r Retry) wait(n int, err error, call bool) (time.Duration, bool) {
 // for a failed task it is the code of its runtime.Failure.
 const (
 	typeNoContext  = "context_missing" // the worker's store lacks the parent context
+	typeUnknown    = "unknown_outcome" // of a call that must not be made twice
 	typeProgram    = "ProgramFailed"
 	typeNotWaiting = "NotWaiting"
 	typeAnswer     = "WrongAnswer"
 )
 
-// failed makes of a failed attempt what Temporal is told. tried counts the
-// attempts that failed, this one included.
-func failed(err error, r Retry, tried int, call bool) error {
-	f := runtime.NewFailure(err)
-	wait, retry := r.wait(tried, err, call)
-	if retry {
+// failed makes of a failed attempt what Temporal is told.
+func failed(f *runtime.Failure, wait time.Duration, again bool) error {
+	if again {
 		return temporal.NewApplicationErrorWithOptions(f.Message, f.Code, temporal.ApplicationErrorOptions{NextRetryDelay: wait})
 	}
 	return temporal.NewApplicationErrorWithOptions(f.Message, f.Code, temporal.ApplicationErrorOptions{NonRetryable: true})

@@ -22,8 +22,8 @@ const homeWait = 5 * time.Second
 func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 	t := &f.task
 	a := ask{
-		Run: d.in.Name, Task: t.ID, Branch: t.Branch, Node: t.Node.ID, Does: string(t.Node.Kind),
-		Call: t.Call, Retry: d.in.Retry,
+		Run: d.in.Name, Task: t.ID, Branch: t.Branch, Node: t.Node.ID, Does: does(t),
+		Call: t.Call, Retry: d.in.Retry, First: d.first, Before: f.before,
 	}
 	if t.Call != nil {
 		a.Retry.Attempts = 1 // a function that failed has said so
@@ -41,7 +41,7 @@ func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 		HeartbeatTimeout:    d.in.Heartbeat,
 		Summary:             summary(t),
 		// How long to wait and when to give up is said by each failure itself.
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: a.Retry.Wait, BackoffCoefficient: 2, MaximumInterval: a.Retry.Max},
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: a.Retry.Wait, BackoffCoefficient: 2, MaximumInterval: a.Retry.most()},
 	}
 	if !d.in.Deadline.IsZero() {
 		opt.ScheduleToCloseTimeout = max(d.in.Deadline.Sub(workflow.Now(ctx)), time.Millisecond)
@@ -54,7 +54,7 @@ func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 	}
 	if d.home != "" {
 		opt.TaskQueue, opt.ScheduleToStartTimeout = d.home, homeWait
-		f.homed = true
+		f.home = d.home
 	}
 	ctx = workflow.WithActivityOptions(ctx, opt)
 	if t.Score != nil {

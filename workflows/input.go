@@ -40,6 +40,8 @@ type Input struct {
 	// History is the number of events after which the run goes on in a new
 	// history; 0 leaves it to the server.
 	History int `json:"history,omitempty"`
+	// Attributes says that the run has search attributes.
+	Attributes bool `json:"attributes,omitempty"`
 
 	// What a run carries from one history to the next.
 	Results []runtime.Result `json:"results,omitempty"`
@@ -47,6 +49,7 @@ type Input struct {
 	Unknown []Unknown        `json:"unknown,omitempty"`
 	Early   []Answer         `json:"early,omitempty"`
 	Home    string           `json:"home,omitempty"`
+	Status  string           `json:"status,omitempty"` // that the search attribute has
 }
 
 // Due is when a sleep or a wait ends.

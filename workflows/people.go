@@ -114,8 +114,10 @@ func (d *driver) undecided(s Settlement) (*flight, error) {
 		return nil, refuseAnswer(fmt.Errorf("a settlement has either a result or again"))
 	}
 	if f := d.flight[s.Task]; f != nil && f.unknown {
-		if s.Result != nil && !json.Valid(s.Result) {
-			return nil, refuseAnswer(fmt.Errorf("the result is not JSON"))
+		if s.Result != nil {
+			if err := f.task.CheckResult(s.Result); err != nil {
+				return nil, refuseAnswer(err)
+			}
 		}
 		return f, nil
 	}

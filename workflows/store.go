@@ -5,8 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 )
 
 // ErrMissing: a store does not have what a hash names, or what it has under
@@ -33,14 +36,18 @@ func Hash(data []byte) string {
 }
 
 // Dir is a Store in a folder: one file for each piece of data.
-type Dir struct{ path string }
+type Dir struct {
+	path    string
+	folders sync.Map // those of hashes whose names are durable
+	sync    func(*os.File) error
+}
 
 // OpenDir returns the store in a folder, which is made if it is not there.
 func OpenDir(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("workflows: the store cannot be made: %w", err)
 	}
-	return &Dir{path}, nil
+	return &Dir{path: path, sync: (*os.File).Sync}, nil
 }
 
 func (d *Dir) file(hash string) string { return filepath.Join(d.path, hash[:2], hash[2:]) }
@@ -49,16 +56,63 @@ func (d *Dir) file(hash string) string { return filepath.Join(d.path, hash[:2], 
 func (d *Dir) Put(data []byte, cache bool) (string, error) {
 	hash := Hash(data)
 	name := d.file(hash)
-	if st, err := os.Stat(name); err == nil && st.Size() == int64(len(data)) {
-		return hash, nil
+	st, err := os.Stat(name)
+	switch {
+	case err != nil || st.Size() != int64(len(data)):
+		err = d.write(name, data, !cache)
+	case !cache: // it may have come as a cache
+		err = d.syncFile(name)
 	}
-	if err := d.write(name, data, !cache); err != nil {
+	if err == nil && !cache {
+		err = d.syncNames(hash)
+	}
+	if err != nil {
 		return "", fmt.Errorf("workflows: storing %d bytes: %w", len(data), err)
 	}
 	return hash, nil
 }
 
-func (d *Dir) write(name string, data []byte, sync bool) error {
+// syncNames makes the name of a file durable, and that of its folder.
+func (d *Dir) syncNames(hash string) error {
+	if err := d.syncDir(filepath.Dir(d.file(hash))); err != nil {
+		return err
+	}
+	if _, done := d.folders.Load(hash[:2]); done {
+		return nil
+	}
+	err := d.syncDir(d.path)
+	if err == nil {
+		d.folders.Store(hash[:2], true)
+	}
+	return err
+}
+
+func (d *Dir) syncFile(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	err = d.sync(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// syncDir makes the entries of a folder durable, where the system can.
+func (d *Dir) syncDir(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := d.sync(f); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) && runtime.GOOS != "windows" {
+		return err
+	}
+	return nil
+}
+
+func (d *Dir) write(name string, data []byte, durable bool) error {
 	dir := filepath.Dir(name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -68,8 +122,8 @@ func (d *Dir) write(name string, data []byte, sync bool) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err == nil && sync {
-		err = f.Sync()
+	if err == nil && durable {
+		err = d.sync(f)
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr

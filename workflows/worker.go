@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -46,9 +47,13 @@ type Config struct {
 	// Affinity makes the tasks of a run prefer the worker that has its prompt in
 	// the cache. Worth it where several workers have an engine each.
 	Affinity bool
-	// Events returns where the events of a run go, or nil. It is called once for
-	// each run that this worker works on.
+	// Events returns where the events of a run go, or nil. It is called when a run
+	// comes to this worker. The last event of a stream is run_finished or
+	// run_failed; a run that is terminated, or goes on elsewhere, has none.
 	Events func(run string) runtime.Sink
+	// Trouble, if not nil, is told what keeps a run from going on with this
+	// worker: it is too old for it, or too new. It is told the same once.
+	Trouble func(run, message string)
 	// Stop is how long Stop waits for activities that do not end at once;
 	// default 5 s.
 	Stop time.Duration
@@ -67,6 +72,8 @@ type Worker struct {
 	contexts *contexts
 	programs programs
 	events   streams
+	mu       sync.Mutex
+	troubles map[string]string // by run
 	common   worker.Worker
 	own      worker.Worker // nil without affinity
 }
@@ -78,6 +85,16 @@ func NewWorker(c *Client, cfg Config) (*Worker, error) {
 		return nil, errors.New("workflows: a worker needs a backend")
 	case cfg.Store == nil:
 		return nil, errors.New("workflows: a worker needs a store")
+	}
+	names := map[string]bool{}
+	for _, f := range cfg.Fallback {
+		switch {
+		case f.Backend == nil:
+			return nil, fmt.Errorf("workflows: fallback %q is nil", f.Name)
+		case f.Name == "" || names[f.Name]:
+			return nil, fmt.Errorf("workflows: fallback %q: the name is missing or taken", f.Name)
+		}
+		names[f.Name] = true
 	}
 	w := newWorker(cfg)
 	opt := worker.Options{
@@ -122,6 +139,23 @@ func newWorker(cfg Config) *Worker {
 		s = sealedStore{s, cfg.Key}
 	}
 	return &Worker{cfg: cfg, contexts: newContexts(s), events: streams{open: cfg.Events}}
+}
+
+// trouble tells what keeps a run from going on here.
+func (w *Worker) trouble(run, message string) {
+	if w.cfg.Trouble == nil {
+		return
+	}
+	w.mu.Lock()
+	known := w.troubles[run] == message
+	if w.troubles == nil || len(w.troubles) >= keptPrograms {
+		w.troubles = map[string]string{}
+	}
+	w.troubles[run] = message
+	w.mu.Unlock()
+	if !known {
+		w.cfg.Trouble(run, message)
+	}
 }
 
 // activities is what a worker and the SDK's test environment have in common.

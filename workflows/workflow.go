@@ -49,6 +49,8 @@ type driver struct {
 	marks    map[string]marks  // by branch
 	parent   map[string]string // of each open branch
 	home     string            // queue of the worker that has the run's prefix
+	first    string            // id of the first history
+	shown    string            // status that the search attribute has
 
 	early     []Answer // that came before their task
 	stopped   bool     // cancelled
@@ -67,12 +69,13 @@ type flight struct {
 	elided  bool            // its prompt was sent as what it has beyond a stored one
 	prompt  mark            // that will be stored
 	shared  int             // turns of it that answer.Base stands for; 0: none
-	homed   bool            // it was sent to a worker's own queue
+	home    string          // the worker's own queue that it was sent to
+	before  *progress       // of a worker that was lost
 }
 
 // run is the workflow.
 func (w *Worker) run(ctx workflow.Context, in Input) (*Outcome, error) {
-	d := &driver{w: w, in: &in, flight: map[string]*flight{}, marks: map[string]marks{}, parent: map[string]string{}, home: in.Home, early: in.Early}
+	d := &driver{w: w, in: &in, flight: map[string]*flight{}, marks: map[string]marks{}, parent: map[string]string{}, home: in.Home, early: in.Early, shown: in.Status}
 	d.ctx, d.cancel = workflow.WithCancel(ctx)
 	d.arrived = workflow.NewBufferedChannel(ctx, 1)
 	if err := d.open(ctx); err != nil {
@@ -81,18 +84,33 @@ func (w *Worker) run(ctx workflow.Context, in Input) (*Outcome, error) {
 	if err := d.handlers(ctx); err != nil {
 		return nil, err
 	}
-	return d.drive(ctx)
+	// If it does not return, the SDK drops the run from memory.
+	defer w.events.left(in.Name, d.first)
+	out, err := d.drive(ctx)
+	var again *workflow.ContinueAsNewError
+	switch {
+	case errors.As(err, &again):
+	case err != nil:
+		d.status(statusFailed)
+		usage := d.m.Used()
+		d.pub.emit(runtime.Event{Kind: runtime.RunFailed, Error: err.Error(), Usage: &usage})
+	default:
+		d.status(statusFinished)
+		usage := d.m.Used()
+		d.pub.emit(runtime.Event{Kind: runtime.RunFinished, Value: d.m.Report().Value, Usage: &usage})
+	}
+	return out, err
 }
 
 // open reads the program and brings the machine to where the results end.
 func (d *driver) open(ctx workflow.Context) error {
 	if d.in.Format > inputFormat {
 		// Not a failure of the run: a worker that knows the format goes on.
-		panic(fmt.Sprintf("run %s was begun by a newer coppice (format %d, this one knows %d): start workers of that version", d.in.Name, d.in.Format, inputFormat))
+		d.unfit("was begun by a newer coppice (format %d, this one knows %d): start workers of that version", d.in.Format, inputFormat)
 	}
 	g, err := d.w.programs.get(d.in)
 	if err != nil {
-		panic(fmt.Sprintf("run %s of program %s: %v: it goes on once workers of coppice %s are back", d.in.Name, d.in.Program, err, d.in.Coppice))
+		d.unfit("of program %s: %v: it goes on once workers of coppice %s are back", d.in.Program, err, d.in.Coppice)
 	}
 	vars, err := g.DecodeInputs(d.in.Inputs)
 	if err != nil {
@@ -107,8 +125,8 @@ func (d *driver) open(ctx workflow.Context) error {
 		Salt:   d.in.Salt,
 		Limits: d.in.Limits,
 	}
-	d.graph = g
-	d.pub = d.w.events.of(d.in.Name)
+	d.graph, d.first = g, info.FirstRunID
+	d.pub = d.w.events.of(d.in.Name, d.first)
 	d.pub.emit(runtime.Event{Kind: runtime.RunStarted, Run: d.in.Name, Program: d.in.Program, Restored: len(d.in.Results)})
 	d.m, err = runtime.New(g, vars, opt)
 	if err != nil {
@@ -118,11 +136,19 @@ func (d *driver) open(ctx workflow.Context) error {
 		d.follow()
 		t, _ := d.take(r.Task)
 		if err := d.m.Apply(r); err != nil && !errors.Is(err, runtime.ErrCancelledTask) {
-			panic(fmt.Sprintf("run %s: result %d of %d does not fit its program: %v", d.in.Name, i+1, len(d.in.Results), err))
+			d.unfit("of program %s: result %d of %d does not fit it: %v: it goes on once workers of coppice %s are back", d.in.Program, i+1, len(d.in.Results), err, d.in.Coppice)
 		}
 		d.tell(&t, &r, true)
 	}
 	return nil
+}
+
+// unfit ends a workflow task that this worker cannot carry out. The run does not
+// fail: the server gives the task to workers again until one can.
+func (d *driver) unfit(format string, args ...any) {
+	msg := fmt.Sprintf("run "+d.in.Name+" "+format, args...)
+	d.w.trouble(d.in.Name, msg)
+	panic(msg)
 }
 
 // take removes a task from the queue and returns it.
@@ -163,6 +189,7 @@ func (d *driver) drive(outer workflow.Context) (*Outcome, error) {
 			return nil, d.programError(err)
 		}
 		d.launch()
+		d.status(d.stands())
 		if len(d.flight) == 0 {
 			return nil, d.programError(errors.New("workflows: internal error: the run is not over and nothing is to be done"))
 		}
@@ -277,7 +304,7 @@ func (d *driver) launch() {
 	room := d.in.Window - d.inFlight
 	var later []runtime.Task
 	for _, t := range d.queue {
-		if t.Sleep == nil && t.Wait == nil {
+		if t.Sleep == nil && t.Wait == nil && !d.undecidable(t.ID) {
 			if room <= 0 {
 				later = append(later, t)
 				continue
@@ -289,6 +316,12 @@ func (d *driver) launch() {
 	d.queue = later
 }
 
+// undecidable reports whether a task is a call of unknown outcome in an earlier
+// history, and still nobody has said what became of it.
+func (d *driver) undecidable(task string) bool {
+	return slices.ContainsFunc(d.in.Unknown, func(u Unknown) bool { return u.Task == task })
+}
+
 // begin starts what carries a task out.
 func (d *driver) begin(f *flight) {
 	d.flight[f.task.ID] = f
@@ -298,8 +331,8 @@ func (d *driver) begin(f *flight) {
 	switch {
 	case f.task.Sleep != nil || f.task.Wait != nil:
 		d.await(ctx, f)
-	case slices.ContainsFunc(d.in.Unknown, func(u Unknown) bool { return u.Task == f.task.ID }):
-		f.unknown = true // of an earlier history; still nobody has said
+	case d.undecidable(f.task.ID):
+		f.unknown = true
 		return
 	default:
 		d.inFlight++
@@ -331,17 +364,30 @@ func (d *driver) landed(f *flight, fut workflow.Future) {
 		if a.Context != "" {
 			d.stored(f, &a)
 		}
-		d.home = a.Queue
+		if f.task.Call == nil { // a call leaves nothing in a cache
+			d.home = a.Queue
+		}
 		a.Result.Task = f.task.ID
 		d.apply(f, a.Result)
 	case errors.As(err, &canceled):
 		// The whole run is: the loop sees that.
 	case errors.As(err, &app) && app.Type() == typeNoContext && f.elided:
 		// Another store, or one that lost it: this time the whole prompt goes.
-		d.retry(f, func() { clear(d.marks) })
-	case f.homed && errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
-		d.retry(f, func() { d.home = "" })
-	case f.task.Call != nil && f.task.Call.Unsafe && errors.As(err, &timeout):
+		clear(d.marks)
+		d.retry(f, f.before)
+	case f.home != "" && errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		// Its worker is gone, or has too much to do. Any other goes on from what
+		// the last heartbeat said.
+		if d.home == f.home {
+			d.home = ""
+		}
+		before := f.before
+		var p progress
+		if timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&p) == nil {
+			before = &p
+		}
+		d.retry(f, before)
+	case f.task.Call != nil && f.task.Call.Unsafe && (errors.As(err, &timeout) || errors.As(err, &app) && app.Type() == typeUnknown):
 		// It may have happened. Only a person can find out.
 		d.inFlight--
 		f.unknown, f.future = true, nil
@@ -351,11 +397,10 @@ func (d *driver) landed(f *flight, fut workflow.Future) {
 	}
 }
 
-// retry begins a flight's task again after what change changes.
-func (d *driver) retry(f *flight, change func()) {
+// retry begins a flight's task again, from where it was.
+func (d *driver) retry(f *flight, before *progress) {
 	d.drop(f)
-	change()
-	d.begin(&flight{task: f.task})
+	d.begin(&flight{task: f.task, before: before})
 }
 
 // apply gives a result to the machine.
@@ -386,6 +431,37 @@ func (d *driver) overBudget() error {
 	return runtime.OverBudget(b, d.m.Used(), d.in.Prices)
 }
 
+// stands says where the run stands, for those who look for runs.
+func (d *driver) stands() string {
+	person, work := false, d.inFlight > 0 || len(d.queue) > 0
+	for _, f := range d.order {
+		switch {
+		case d.flight[f.task.ID] != f:
+		case f.unknown:
+			return statusUnknown
+		case f.task.Wait != nil:
+			person = true
+		case f.task.Sleep != nil:
+			work = true
+		}
+	}
+	if person && !work {
+		return statusWaiting
+	}
+	return statusWorking
+}
+
+// status sets the search attribute, where the run has them.
+func (d *driver) status(s string) {
+	if !d.in.Attributes || d.shown == s {
+		return
+	}
+	if err := workflow.UpsertTypedSearchAttributes(d.ctx, attrStatus.ValueSet(s)); err != nil {
+		workflow.GetLogger(d.ctx).Warn("the status cannot be shown", "status", s, "error", err)
+	}
+	d.shown = s
+}
+
 // full reports whether the history is so long that the run must go on in a new
 // one.
 func (d *driver) full(ctx workflow.Context) bool {
@@ -412,8 +488,20 @@ func (d *driver) again(ctx workflow.Context) error {
 	}
 	next := *d.in
 	next.Results = d.m.Snapshot()
-	next.Early, next.Home = d.early, d.home
+	next.Early, next.Home, next.Status = d.early, d.home, d.shown
 	next.Due, next.Unknown = nil, nil
+	// What this history did not come to waits on as it did.
+	kept := func(task string) bool { return d.flight[task] == nil && !d.m.Finished(task) }
+	for _, due := range d.in.Due {
+		if kept(due.Task) {
+			next.Due = append(next.Due, due)
+		}
+	}
+	for _, u := range d.in.Unknown {
+		if kept(u.Task) {
+			next.Unknown = append(next.Unknown, u)
+		}
+	}
 	for _, f := range d.order {
 		if d.flight[f.task.ID] != f {
 			continue
@@ -435,10 +523,8 @@ func (d *driver) end() (*Outcome, error) {
 	report := d.m.Report()
 	report.Run = d.in.Name
 	if err := d.m.Err(); err != nil {
-		d.pub.emit(runtime.Event{Kind: runtime.RunFailed, Error: err.Error(), Usage: &report.Usage})
 		return nil, d.programError(err)
 	}
-	d.pub.emit(runtime.Event{Kind: runtime.RunFinished, Value: report.Value, Usage: &report.Usage})
 	return outcomeOf(report), nil
 }
 
@@ -456,7 +542,11 @@ func (d *driver) programError(err error) error {
 }
 
 func (d *driver) event(kind runtime.EventKind, t *runtime.Task) {
-	d.pub.emit(runtime.Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: string(t.Node.Kind)})
+	e := runtime.Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: does(t)}
+	if kind == runtime.NodeStarted && t.Wait != nil {
+		e.Text = t.Wait.Ask
+	}
+	d.pub.emit(e)
 }
 
 // tell announces a result to those who listen to the run in this process.

@@ -61,6 +61,7 @@ type rig struct {
 	graph *lang.Graph
 	in    *Input
 	store *memory
+	each  func() // after each new environment, if not nil
 }
 
 func program(t *testing.T, yaml string) *lang.Graph {
@@ -96,6 +97,9 @@ func (r *rig) fresh() {
 	r.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute})
 	r.env.RegisterWorkflowWithOptions(r.w.run, workflow.RegisterOptions{Name: WorkflowType})
 	r.w.register(r.env)
+	if r.each != nil {
+		r.each()
+	}
 }
 
 // run runs to the end, over new histories, and returns the report.
