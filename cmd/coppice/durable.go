@@ -29,6 +29,7 @@ type temporalFlags struct {
 	cert, key, ca, server string
 	tls                   bool
 	state, queue          string
+	shared                bool // the queue was named: workers elsewhere may serve it
 }
 
 func (t *temporalFlags) register(c *cobra.Command) {
@@ -152,7 +153,10 @@ func (a *app) runDurable(ctx context.Context, t *temporalFlags, g *lang.Graph, f
 	if err := g.Link(funcs); err != nil {
 		return err
 	}
-	if err := runtime.Check(g, be.Info()); err != nil {
+	if err := runtime.CanRun(ctx, g, be); err != nil {
+		return err
+	}
+	if err := runtime.CheckTerms(ctx, g, durableTerms(fallback, o)...); err != nil {
 		return err
 	}
 	name := o.Name
@@ -167,6 +171,12 @@ func (a *app) runDurable(ctx context.Context, t *temporalFlags, g *lang.Graph, f
 		return err
 	}
 	defer s.Close()
+	if s.server != nil && !o.SearchAttributes {
+		// One that was made by an earlier version may lack some.
+		if o.SearchAttributes, err = workflows.HasSearchAttributes(ctx, s.Client, t.namespace); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(a.errOut, "run %s; if this process dies, go on with --name %s\n", name, name)
 	return a.watch(g, be.Info().Model, "", asJSON, func(sink runtime.Sink) (*runtime.Report, error) {
 		w, err := workflows.NewWorker(s.Client, workflows.Config{
@@ -177,6 +187,7 @@ func (a *app) runDurable(ctx context.Context, t *temporalFlags, g *lang.Graph, f
 				}
 				return nil
 			},
+			Trouble: a.trouble,
 		})
 		if err != nil {
 			return nil, err
@@ -197,10 +208,29 @@ func (a *app) runDurable(ctx context.Context, t *temporalFlags, g *lang.Graph, f
 	})
 }
 
+// trouble says what keeps a run from going on with a worker of this process.
+func (a *app) trouble(_, message string) { fmt.Fprintln(a.errOut, message) }
+
+// durableTerms are the options by which a durable run's terms are checked.
+func durableTerms(fallback []workflows.Fallback, o workflows.StartOptions) []runtime.Option {
+	var opts []runtime.Option
+	for _, f := range fallback {
+		opts = append(opts, runtime.WithFallback(f.Name, f.Backend))
+	}
+	if o.Budget != nil {
+		opts = append(opts, runtime.WithBudget(*o.Budget))
+	}
+	if o.Prices != nil {
+		opts = append(opts, runtime.WithPrices(*o.Prices))
+	}
+	return opts
+}
+
 // queueOf returns the queue of a run that has its worker in this process: one of
-// its own, so that other such processes with other models do not take its work.
+// its own unless one was named, so that other such processes with other models do
+// not take its work.
 func (t *temporalFlags) queueOf(name string) string {
-	if t.queue != workflows.DefaultQueue {
+	if t.shared {
 		return t.queue
 	}
 	return t.queue + "-run-" + name
@@ -210,6 +240,7 @@ func (a *app) workerCmd() *cobra.Command {
 	var (
 		m        modelFlags
 		t        temporalFlags
+		terms    termsFlags
 		affinity bool
 		window   int
 	)
@@ -220,10 +251,14 @@ func (a *app) workerCmd() *cobra.Command {
 may share a queue; each has its own model. An interrupted worker hands what it
 was doing to the others, with the text that came so far.
 
+A run of 'coppice run --durable' that has no --queue has a queue of its own,
+coppice-run-NAME: with --queue coppice-run-NAME a worker takes it over.
+
 The store must be the same for all workers and clients: a shared folder, named
 with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
 		Example: `  coppice worker --temporal temporal.internal:7233 --namespace agents
-  coppice worker --model qwen25 --affinity`,
+  coppice worker --model qwen25 --affinity
+  coppice worker --fallback 'spare=openai+http://127.0.0.1:8000/v1?model=NAME'`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -242,13 +277,19 @@ with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
 				return err
 			}
 			defer be.Close()
+			fallback, done, err := terms.backends(ctx, &m)
+			defer done()
+			if err != nil {
+				return err
+			}
 			s, err := t.open(ctx)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
 			w, err := workflows.NewWorker(s.Client, workflows.Config{
-				Queue: t.queue, Backend: be, Funcs: funcs, Store: s.store, Key: s.sealed, Affinity: affinity, Concurrency: window,
+				Queue: t.queue, Backend: be, Fallback: fallback, Funcs: funcs, Store: s.store, Key: s.sealed, Affinity: affinity, Concurrency: window,
+				Trouble: a.trouble,
 			})
 			if err != nil {
 				return err
@@ -268,6 +309,7 @@ with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
 	}
 	m.register(c)
 	t.register(c)
+	terms.registerFallbacks(c)
 	c.Flags().BoolVar(&affinity, "affinity", false, "let the tasks of a run prefer the worker that has its prompt in the cache")
 	c.Flags().IntVar(&window, "concurrency", 256, "tasks at a time")
 	return c

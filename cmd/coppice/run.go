@@ -22,6 +22,8 @@ func (a *app) runCmd() *cobra.Command {
 		t       temporalFlags
 		durable bool
 		name    string
+
+		searchable bool
 	)
 	c := &cobra.Command{
 		Use:   "run PROGRAM",
@@ -81,6 +83,8 @@ has a name; the same command with --name goes on with it.`,
 				}
 				o := terms.start()
 				o.Name, o.Seed = name, seed
+				o.SearchAttributes = searchable
+				t.shared = cmd.Flags().Changed("queue")
 				return a.runDurable(cmd.Context(), &t, g, funcs, inputs, be, fallback, o, asJSON)
 			}
 			opts, done, err := terms.options(cmd.Context(), &m)
@@ -103,6 +107,7 @@ has a name; the same command with --name goes on with it.`,
 	c.Flags().StringVar(&journal, "journal", "", "keep the run in this file and go on with it if it is there")
 	t.register(c)
 	c.Flags().BoolVar(&durable, "durable", false, "run on Temporal")
+	c.Flags().BoolVar(&searchable, "search-attributes", false, "give the durable run the search attributes program, tenant and status, which the namespace must know (our own server does)")
 	c.Flags().StringVar(&name, "name", "", "name of the durable run; that of one that is there goes on with it")
 	c.Flags().Uint64Var(&seed, "seed", 0, "seed of the run, for nodes that sample")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

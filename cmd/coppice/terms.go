@@ -28,7 +28,7 @@ func (f *termsFlags) register(c *cobra.Command) {
 	fl := c.Flags()
 	fl.DurationVar(&f.timeout, "timeout", 0, "bound on each attempt at a node, e.g. 30s")
 	fl.IntVar(&f.retries, "retries", 0, "attempts at a request that fails in ways that may pass (default: the backend's own policy)")
-	fl.StringArrayVar(&f.fallbacks, "fallback", nil, "another engine as NAME=URL, asked when the first cannot answer; repeatable")
+	f.registerFallbacks(c)
 	fl.IntVar(&f.budget.Tokens, "budget-tokens", 0, "stop when that many tokens went through a model")
 	fl.IntVar(&f.budget.Generated, "budget-generated", 0, "stop when that many tokens were generated")
 	fl.DurationVar(&f.budget.Time, "budget-time", 0, "stop after that time")
@@ -36,6 +36,10 @@ func (f *termsFlags) register(c *cobra.Command) {
 	fl.Float64Var(&f.prices.Input, "price-input", 0, "price of a million tokens of prompts")
 	fl.Float64Var(&f.prices.Cached, "price-cached", 0, "price of a million tokens of prompts from a cache")
 	fl.Float64Var(&f.prices.Output, "price-output", 0, "price of a million generated tokens")
+}
+
+func (f *termsFlags) registerFallbacks(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.fallbacks, "fallback", nil, "another engine as NAME=URL, asked when the first cannot answer; repeatable")
 }
 
 // options opens the fallbacks. close closes them, whatever the error.
@@ -82,7 +86,7 @@ func (f *termsFlags) backends(ctx context.Context, m *modelFlags) (list []workfl
 	for _, s := range f.fallbacks {
 		name, url, ok := strings.Cut(s, "=")
 		if !ok || name == "" || url == "" {
-			return list, close, usagef("--fallback %q: write it as NAME=URL", name)
+			return list, close, usagef("--fallback %q: write it as NAME=URL", s)
 		}
 		be, err := open.Backend(ctx, url, m.options())
 		if err != nil {
