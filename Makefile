@@ -37,7 +37,8 @@ models:
 	.ci/models $(MODELS) smollm2 gemma3 qwen25
 
 test-models: models
-	COPPICE_MODELS=$(abspath $(MODELS)) go test -count=1 -run 'Golden|Real' ./backend/... ./cmd/...
+	COPPICE_MODELS=$(abspath $(MODELS)) COPPICE_SHARED=$(or $(COPPICE_SHARED),$(abspath $(wildcard ../shared))) \
+		go test -count=1 -run 'Golden|Real|LlamaCpp|Template' ./backend/... ./cmd/...
 
 # eval measures the embedded model on 200 alerts with wording and names that
 # its training never saw, through the whole program.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/coppice-run/coppice/backend/gguf"
@@ -97,11 +98,10 @@ type agreement struct {
 // With the weights as they are, both engines round activations to 8 bits, in the
 // same way. But the first value that another order of additions puts on the
 // other side of a rounding sets off different roundings everywhere, so that
-// llama.cpp does not agree with itself: for SmolLM2 its library for Haswell is
-// 0.8 to 2.8% off the recorded logits, which are those of its library for Zen 4,
-// and 4 of 10 continuations are the same. See testdata/record. So beside the
-// bounds, which are what we reach, the logits must be no further from those of
-// the same weights without such rounding than llama.cpp's are.
+// llama.cpp does not agree with itself: of its libraries for Haswell and for
+// Zen 4 the logits differ by up to 5%, and 4 of 10 continuations are the same.
+// So beside the bounds, which are what we reach, the logits must be no further
+// from those of the same weights without such rounding than llama.cpp's are.
 func testGolden(t *testing.T, name, model string, quantised agreement) {
 	t.Run("float32", func(t *testing.T) {
 		g, m := openGolden(t, "golden_"+name+"_f32.json", model, Options{exact: true})
@@ -110,7 +110,7 @@ func testGolden(t *testing.T, name, model string, quantised agreement) {
 	t.Run("quantised", func(t *testing.T) {
 		g, m := openGolden(t, "golden_"+name+".json", model, Options{})
 		compareGolden(t, g, m, quantised)
-		compareRounding(t, readGolden(t, "golden_"+name+"_f32.json"), g, m)
+		compareRounding(t, readGolden(t, "golden_"+name+"_f32.json"), m, g, readGolden(t, "golden_"+name+"_haswell.json"))
 	})
 }
 
@@ -164,29 +164,38 @@ func compareGolden(t *testing.T, g *goldenFile, m *Model, want agreement) {
 	}
 }
 
-// compareRounding compares how far our logits and llama.cpp's are from those of
-// float32 activations.
-func compareRounding(t *testing.T, exact, theirs *goldenFile, m *Model) {
+// compareRounding compares how far our logits, and those of two builds of
+// llama.cpp, are from those of float32 activations: ours must be no further off.
+func compareRounding(t *testing.T, exact *goldenFile, m *Model, builds ...*goldenFile) {
 	t.Helper()
 	s := newSeqs(t, m, len(exact.Cases), 1024)
 	for i := range exact.Cases {
 		s.tokens[i] = exact.Cases[i].IDs
 	}
-	out := s.step(t)
-	var a, b float64
+	ours, theirs := 0.0, make([]float64, len(builds))
 	n := float64(len(exact.Cases))
-	for i, c := range exact.Cases {
-		recorded := make([]float32, len(out[i]))
-		for _, x := range theirs.Cases[i].Sample {
-			recorded[int(x[0])] = float32(x[1])
+	for i, out := range s.step(t) {
+		c := exact.Cases[i]
+		ours += relativeRMS(out, c.Sample, c.RMS) / n
+		for j, g := range builds {
+			recorded := make([]float32, len(out))
+			for _, x := range g.Cases[i].Sample {
+				recorded[int(x[0])] = float32(x[1])
+			}
+			theirs[j] += relativeRMS(recorded, c.Sample, c.RMS) / n
 		}
-		a += relativeRMS(out[i], c.Sample, c.RMS) / n
-		b += relativeRMS(recorded, c.Sample, c.RMS) / n
 	}
-	t.Logf("off the logits of float32 activations, mean of %d prompts: %.5f, llama.cpp %.5f", len(exact.Cases), a, b)
-	if a > 1.25*b {
-		t.Errorf("off the logits of float32 activations by %.5f, llama.cpp by %.5f", a, b)
+	t.Logf("off the logits of float32 activations, mean of %d prompts: %.4f; llama.cpp for Zen 4 and for Haswell: %.4f", len(exact.Cases), ours, theirs)
+	if ours > 1.1*slices.Max(theirs) {
+		t.Errorf("off the logits of float32 activations by %.4f, llama.cpp by %.4f", ours, theirs)
 	}
+	same := 0
+	for i, c := range builds[0].Cases {
+		if slices.Equal(c.Greedy, builds[1].Cases[i].Greedy) {
+			same++
+		}
+	}
+	t.Logf("the two builds of llama.cpp write the same in %d of %d prompts", same, len(exact.Cases))
 }
 
 // relativeRMS is the root mean square difference over the recorded logits,
