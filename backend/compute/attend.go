@@ -41,6 +41,7 @@ type Queries struct {
 	o      []float32 // results of a tile, [queryTile][dim]
 	sa     scoreArgs
 	ma     mixArgs
+	int8   *int8Queries // nil for bfloat16
 }
 
 // NewQueries returns room for n queries of width dim, which is even.
@@ -56,14 +57,24 @@ func NewQueries(n, dim int) *Queries {
 
 // Reset declares that the block has n queries of width dim, and that the
 // partial result of a query over span s belongs in slot slot+s*step.
-func (q *Queries) Reset(n, dim, step int) { q.n, q.dim, q.step = n, dim, step }
+func (q *Queries) Reset(n, dim, step int) {
+	q.n, q.dim, q.step = n, dim, step
+	if q.int8 != nil {
+		q.int8.acts.Reset(n, dim)
+	}
+}
 
 // Set stores query i, which sees the positions lo up to hi. The scale of the
 // scores is part of v, and so is a factor of log2(e): weights are powers of 2.
 func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
+	q.lo[i], q.hi[i], q.slot[i] = lo, hi, slot
+	v = v[:q.dim]
+	if q.int8 != nil {
+		q.int8.set(i, v)
+		return
+	}
 	first := i &^ (queryTile - 1)
 	t := min(queryTile, q.n-first)
-	v = v[:q.dim]
 	if wantsPairs() {
 		out := q.pairs[first*q.dim/2+i-first:]
 		for d := 0; d+1 < len(v); d += 2 {
@@ -75,7 +86,6 @@ func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
 			out[d*t] = roundBrain(x)
 		}
 	}
-	q.lo[i], q.hi[i], q.slot[i] = lo, hi, slot
 }
 
 // Attend computes the partial attention over one span of all queries that see
@@ -85,19 +95,42 @@ func (q *Queries) Attend(p *Partials, kv *Paged, span int, pages []int32) {
 	base := span * Span
 	for first := 0; first < q.n; first += queryTile {
 		t := min(queryTile, q.n-first)
-		lo, hi := Span, 0
-		for i := first; i < first+t; i++ {
-			l, h := max(0, q.lo[i]-base), min(Span, q.hi[i]-base)
-			if l < h {
-				lo, hi = min(lo, l), max(hi, h)
-			}
+		if p0, p1, ok := q.seen(first, t, base); ok {
+			q.tile(p, kv, span, base+p0*pagePositions, pages[p0:p1], first, t)
 		}
-		if lo >= hi {
-			continue
-		}
-		p0, p1 := lo/pagePositions, (hi+pagePositions-1)/pagePositions
-		q.tile(p, kv, span, base+p0*pagePositions, pages[p0:p1], first, t)
 	}
+}
+
+// seen returns which pages of the span at position base the t queries from first
+// on see a part of.
+func (q *Queries) seen(first, t, base int) (p0, p1 int, ok bool) {
+	lo, hi := Span, 0
+	for i := first; i < first+t; i++ {
+		l, h := max(0, q.lo[i]-base), min(Span, q.hi[i]-base)
+		if l < h {
+			lo, hi = min(lo, l), max(hi, h)
+		}
+	}
+	return lo / pagePositions, (hi + pagePositions - 1) / pagePositions, lo < hi
+}
+
+// mask caps the scores of query i, the first of which is that of position base,
+// and takes out those that it does not see; it sees lo up to hi of them.
+func (q *Queries) mask(s []float32, i, base int) (lo, hi int) {
+	lo, hi = max(0, q.lo[i]-base), min(len(s), q.hi[i]-base)
+	if lo >= hi {
+		return lo, hi
+	}
+	if q.Softcap > 0 {
+		Softcap(s[lo:hi], q.Softcap)
+	}
+	for j := range s[:lo] {
+		s[j] = float32(math.Inf(-1))
+	}
+	for j := hi; j < len(s); j++ {
+		s[j] = float32(math.Inf(-1))
+	}
+	return lo, hi
 }
 
 // tile computes one tile over the pages that start at position base.
@@ -110,20 +143,10 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages []int32, fi
 	scores(&q.sa, t)
 	for i := range t {
 		s := q.s[i*Span:][:n]
-		if q.Softcap > 0 {
-			Softcap(s, q.Softcap)
-		}
-		lo, hi := max(0, q.lo[first+i]-base), min(n, q.hi[first+i]-base)
-		if lo >= hi {
+		if lo, hi := q.mask(s, first+i, base); lo >= hi {
 			clear(s)
 			clear(q.p[i*Span:][:n])
 			continue
-		}
-		for j := range s[:lo] {
-			s[j] = float32(math.Inf(-1))
-		}
-		for j := hi; j < n; j++ {
-			s[j] = float32(math.Inf(-1))
 		}
 		slot := q.slot[first+i] + span*q.step
 		p.Max[slot], p.Sum[slot] = softmax(s, q.p[i*Span:][:n])

@@ -95,20 +95,26 @@ func BenchmarkAttend(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, dim := range []int{64, 128, 256} {
 		kv, pages := randPaged(r, dim, 40)
+		kv8, pages8, _, _ := randPagedInt8(r, dim, 40)
 		for _, n := range []int{1, 3, 8, 32} {
-			b.Run(fmt.Sprintf("dim%d/%d", dim, n), func(b *testing.B) {
-				q := NewQueries(n, dim)
-				q.Reset(n, dim, n)
-				for i := range n {
-					q.Set(i, randFloats(r, dim, 0.1), 0, Span, i)
-				}
-				p := &Partials{Max: make([]float32, n), Sum: make([]float32, n), Out: make([]float32, n*dim)}
-				ns := fastest(b, func() { q.Attend(p, kv, 0, pages[:Span/pagePositions]) })
-				gmacs := float64(2*n*dim*Span) / ns
-				b.ReportMetric(gmacs, "GMAC/s")
-				b.ReportMetric(100*gmacs/limitsOnce().BF16GMACs, "%peak")
-				b.ReportMetric(float64(Span*dim*4)/ns, "GB/s")
-			})
+			p := &Partials{Max: make([]float32, n), Sum: make([]float32, n), Out: make([]float32, n*dim)}
+			run := func(name string, q *Queries, bytes int, attend func()) {
+				b.Run(fmt.Sprintf("%s/dim%d/%d", name, dim, n), func(b *testing.B) {
+					q.Reset(n, dim, n)
+					for i := range n {
+						q.Set(i, randFloats(r, dim, 0.1), 0, Span, i)
+					}
+					ns := fastest(b, attend)
+					gmacs := float64(2*n*dim*Span) / ns
+					b.ReportMetric(gmacs, "GMAC/s")
+					b.ReportMetric(100*gmacs/limitsOnce().BF16GMACs, "%peak")
+					b.ReportMetric(float64(bytes)/ns, "GB/s")
+				})
+			}
+			q, q8 := NewQueries(n, dim), NewQueriesInt8(n, dim)
+			run("bf16", q, Span*dim*4, func() { q.Attend(p, kv, 0, pages[:Span/pagePositions]) })
+			data, scales := Int8Page(dim)
+			run("q8", q8, Span/pagePositions*2*(data+scales), func() { q8.AttendInt8(p, kv8, 0, pages8[:Span/pagePositions]) })
 		}
 	}
 }

@@ -12,6 +12,9 @@ func halfToFloat(h uint16) float32 {
 	return math.Float32frombits(math.Float32bits(f) | uint32(h&0x8000)<<16)
 }
 
+// maxHalf is the largest half float.
+const maxHalf = 0x7bff
+
 // floatToHalf rounds to the nearest half float, ties to even. Values beyond the
 // range, NaN included, become the largest of their sign.
 func floatToHalf(f float32) uint16 {
@@ -20,7 +23,7 @@ func floatToHalf(f float32) uint16 {
 	b &= 0x7fffffff
 	switch {
 	case b >= 0x477ff000: // rounds to 65536 or more
-		return sign | 0x7bff
+		return sign | maxHalf
 	case b < 0x38800000: // subnormal in half precision: let an addition round
 		const magic = 0x1p-1 // the ulp of numbers in [0.5, 1) is 2^-24
 		r := math.Float32frombits(b) + magic

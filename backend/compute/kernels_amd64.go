@@ -127,14 +127,6 @@ func gemmParts(kind Kind, a *gemmArgs, t int) {
 	}
 }
 
-// skip moves a pointer on by n elements; nil stays nil.
-func skip[T any](p *T, n int) *T {
-	if p == nil {
-		return nil
-	}
-	return (*T)(unsafe.Add(unsafe.Pointer(p), n*int(unsafe.Sizeof(*p))))
-}
-
 // quantArgs are the operands of the quantise kernel.
 type quantArgs struct {
 	x           *float32
@@ -216,6 +208,83 @@ func mix(a *mixArgs, t int) {
 			c += 16 * w
 		}
 	}
+}
+
+func scores8(a *score8Args, t int) {
+	switch use {
+	case tierAVX512, tierBF16:
+		scores8AVX512((*byte)(unsafe.Pointer(a)), t)
+	case tierAVX2:
+		scores8Pages(a, t, gemmParts)
+	default:
+		scores8Go(a, t)
+	}
+}
+
+func mix8(a *mix8Args, t int) {
+	if use == tierGo {
+		mix8Go(a, t)
+		return
+	}
+	// The shapes of the kernels: see mix8Shapes of the generator.
+	queries, widest := 8, 1
+	switch {
+	case use == tierAVX2:
+		queries = 2
+	case t <= 3:
+		queries, widest = 3, 4
+	case t <= 6:
+		queries, widest = 6, 2
+	}
+	part := *a
+	for i := 0; i < t; i += queries {
+		part.p, part.unit = skip(a.p, i*2*Span), skip(a.unit, i)
+		n := min(queries, t-i)
+		for c := 0; c < a.dim; {
+			w := widest
+			if w*16 > a.dim-c {
+				w = 1
+			}
+			part.v, part.o = skip(a.v, 4*c), skip(a.o, i*a.dim+c)
+			if use >= tierAVX512 {
+				mix8AVX512((*byte)(unsafe.Pointer(&part)), n, w)
+			} else {
+				mix8AVX2((*byte)(unsafe.Pointer(&part)), n, w)
+			}
+			c += 16 * w
+		}
+	}
+}
+
+func weigh(a *weighArgs) float32 {
+	switch {
+	case use >= tierAVX512:
+		return weighAVX512((*byte)(unsafe.Pointer(a)))
+	case use == tierAVX2:
+		return weighAVX2((*byte)(unsafe.Pointer(a)))
+	}
+	return weighGo(a)
+}
+
+func narrow(s []float32, inv float32, p []byte) {
+	switch {
+	case use >= tierAVX512:
+		narrowAVX512(&s[0], len(s), inv, &p[0])
+	case use == tierAVX2:
+		narrowAVX2(&s[0], len(s), inv, &p[0])
+	default:
+		narrowGo(s, inv, p)
+	}
+}
+
+func softmaxPlain(s []float32) (m, sum float32) {
+	switch {
+	case use >= tierAVX512:
+		return softmaxPlainAVX512(&s[0], len(s))
+	case use == tierAVX2:
+		return softmaxPlainAVX2(&s[0], len(s))
+	}
+	return softmaxPlainGo(s)
 }
 
 // expandPairs gives mixGo the weights in the form that it reads.

@@ -34,6 +34,9 @@ func TestArgumentOffsets(t *testing.T) {
 	var s scoreArgs
 	var m mixArgs
 	var q quantArgs
+	var s8 score8Args
+	var w weighArgs
+	var m8 mix8Args
 	got := []uintptr{
 		unsafe.Offsetof(g.w), unsafe.Offsetof(g.d), unsafe.Offsetof(g.m), unsafe.Offsetof(g.x),
 		unsafe.Offsetof(g.sx), unsafe.Offsetof(g.xs), unsafe.Offsetof(g.init), unsafe.Offsetof(g.xf),
@@ -44,12 +47,20 @@ func TestArgumentOffsets(t *testing.T) {
 		unsafe.Offsetof(m.stride), unsafe.Offsetof(m.dim), unsafe.Offsetof(m.o), unsafe.Offsetof(m.pairs),
 		unsafe.Offsetof(q.x), unsafe.Offsetof(q.q), unsafe.Offsetof(q.sx), unsafe.Offsetof(q.xs),
 		unsafe.Offsetof(q.init), unsafe.Offsetof(q.init2), unsafe.Offsetof(q.n), unsafe.Offsetof(q.t), unsafe.Offsetof(q.form),
+		unsafe.Offsetof(s8.k), unsafe.Offsetof(s8.d), unsafe.Offsetof(s8.pages), unsafe.Offsetof(s8.np), unsafe.Offsetof(s8.stride),
+		unsafe.Offsetof(s8.strideD), unsafe.Offsetof(s8.x), unsafe.Offsetof(s8.sx), unsafe.Offsetof(s8.init), unsafe.Offsetof(s8.n), unsafe.Offsetof(s8.s),
+		unsafe.Offsetof(w.s), unsafe.Offsetof(w.d), unsafe.Offsetof(w.pages), unsafe.Offsetof(w.np), unsafe.Offsetof(w.strideD),
+		unsafe.Offsetof(m8.p), unsafe.Offsetof(m8.v), unsafe.Offsetof(m8.pages), unsafe.Offsetof(m8.np), unsafe.Offsetof(m8.stride),
+		unsafe.Offsetof(m8.dim), unsafe.Offsetof(m8.o), unsafe.Offsetof(m8.unit),
 	}
 	want := []uintptr{
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
 		0, 8, 16, 24, 32, 40, 48, 56,
 		0, 8, 16, 24, 32, 40, 48, 56,
 		0, 8, 16, 24, 32, 40, 48, 56, 64,
+		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
+		0, 8, 16, 24, 32,
+		0, 8, 16, 24, 32, 40, 48, 56,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("offsets are %v, the generator has %v", got, want)
@@ -171,6 +182,34 @@ func TestAttendKernels(t *testing.T) {
 					sameBits(t, fmt.Sprintf("attend %d queries of %d", n, dim), got, want)
 				}
 			}
+		}
+	})
+}
+
+func TestAttendInt8Kernels(t *testing.T) {
+	type shape struct {
+		dim, n int
+		window bool
+	}
+	compute := func(s shape) []float32 {
+		r := rand.New(rand.NewPCG(uint64(s.dim), uint64(s.n)))
+		kv, pages, _, _ := randPagedInt8(r, s.dim, 40)
+		p, _, _ := attendInt8(r, kv, pages, s.n, s.window)
+		return slices.Concat(p.Max, p.Sum, p.Out)
+	}
+	want := map[shape][]float32{}
+	withGo(func() {
+		for i, dim := range []int{8, 48, 64, 80, 96, 128} {
+			for n := 1; n <= 9; n++ {
+				if s := (shape{dim, n, n%2 == 0}); dim == 64 || n%5 == i%5 {
+					want[s] = compute(s)
+				}
+			}
+		}
+	})
+	tiers(t, func(t *testing.T) {
+		for s, w := range want {
+			sameBits(t, fmt.Sprintf("%+v", s), compute(s), w)
 		}
 	})
 }

@@ -12,6 +12,12 @@ func spinHint()
 //go:noescape
 func softmaxAVX512(s *float32, n int) (m float32, sum float32)
 
+// softmaxPlainAVX512 is softmaxPlainGo for a positive multiple of 16
+// scores.
+//
+//go:noescape
+func softmaxPlainAVX512(s *float32, n int) (m float32, sum float32)
+
 // gateAVX512 is gateGo for a positive multiple of 16 elements;
 // gelu is 1 or 0.
 //
@@ -50,10 +56,32 @@ func scoresAVX512(a *byte, t int, step int)
 //go:noescape
 func mixAVX512(a *byte, t int, w int)
 
+// weighAVX512 is weighGo; a points to weighArgs.
+//
+//go:noescape
+func weighAVX512(a *byte) float32
+
+// narrowAVX512 is narrowGo for a positive multiple of 16 weights.
+//
+//go:noescape
+func narrowAVX512(s *float32, n int, inv float32, p *byte)
+
+// mix8AVX512 is mix8Go for t queries and 16*w columns; a points to mix8Args.
+// Only the shapes that the generator lists are there.
+//
+//go:noescape
+func mix8AVX512(a *byte, t int, w int)
+
 // softmaxAVX2 is softmaxGo for a positive multiple of 16 scores.
 //
 //go:noescape
 func softmaxAVX2(s *float32, n int) (m float32, sum float32)
+
+// softmaxPlainAVX2 is softmaxPlainGo for a positive multiple of 16
+// scores.
+//
+//go:noescape
+func softmaxPlainAVX2(s *float32, n int) (m float32, sum float32)
 
 // gateAVX2 is gateGo for a positive multiple of 16 elements;
 // gelu is 1 or 0.
@@ -103,6 +131,22 @@ func scoresAVX2(a *byte, t int, step int)
 //
 //go:noescape
 func mixAVX2(a *byte, t int, w int)
+
+// weighAVX2 is weighGo; a points to weighArgs.
+//
+//go:noescape
+func weighAVX2(a *byte) float32
+
+// narrowAVX2 is narrowGo for a positive multiple of 16 weights.
+//
+//go:noescape
+func narrowAVX2(s *float32, n int, inv float32, p *byte)
+
+// mix8AVX2 is mix8Go for t queries and 16*w columns; a points to mix8Args.
+// Only the shapes that the generator lists are there.
+//
+//go:noescape
+func mix8AVX2(a *byte, t int, w int)
 
 // gemmFloat32AVX512 is gemmGo for Float32; a points to gemmArgs.
 //
@@ -191,6 +235,11 @@ func gemmInt4MinAVX512(a *byte, t int)
 //
 //go:noescape
 func gemmInt4MinAVX2(a *byte, t int, step int)
+
+// scores8AVX512 is scores8Go for t <= 8 queries; a points to score8Args.
+//
+//go:noescape
+func scores8AVX512(a *byte, t int)
 
 // scoresBF16 is scoresGo for t <= 16 queries; a points to scoreArgs.
 //

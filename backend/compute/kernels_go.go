@@ -51,6 +51,14 @@ func gemmGo(kind Kind, a *gemmArgs, t int) {
 // at returns a slice of n elements from p.
 func at[T any](p *T, n int) []T { return unsafe.Slice(p, n) }
 
+// skip moves a pointer on by n elements; nil stays nil.
+func skip[T any](p *T, n int) *T {
+	if p == nil {
+		return nil
+	}
+	return (*T)(unsafe.Add(unsafe.Pointer(p), n*int(unsafe.Sizeof(*p))))
+}
+
 func bytesAsInt8(b []byte) []int8 {
 	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(b))), len(b))
 }

@@ -12,6 +12,11 @@ func quantise(a *Acts, form Form, first, t, at int, x []float32) {
 func scores(a *scoreArgs, t int)                       { scoresGo(a, t) }
 func mix(a *mixArgs, t int)                            { mixGo(a, t) }
 func softmax(s []float32, _ []uint16) (m, sum float32) { return softmaxGo(s) }
+func scores8(a *score8Args, t int)                     { scores8Go(a, t) }
+func mix8(a *mix8Args, t int)                          { mix8Go(a, t) }
+func weigh(a *weighArgs) float32                       { return weighGo(a) }
+func narrow(s []float32, inv float32, p []byte)        { narrowGo(s, inv, p) }
+func softmaxPlain(s []float32) (m, sum float32)        { return softmaxPlainGo(s) }
 func wantsPairs() bool                                 { return false }
 func norm(dst, x, w []float32, eps float32)            { normGo(dst, x, w, eps) }
 func gateUp(dst, gate, up []float32, gelu bool)        { gateGo(dst, gate, up, gelu) }

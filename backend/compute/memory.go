@@ -31,6 +31,9 @@ func NewMemory(n int) (*Memory, error) {
 // Bytes returns the memory.
 func (m *Memory) Bytes() []byte { return m.b }
 
+// Int8s returns the memory as signed bytes.
+func (m *Memory) Int8s() []int8 { return bytesAsInt8(m.b) }
+
 // Uint16s returns the memory as half floats or 16-bit words.
 func (m *Memory) Uint16s() []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(m.b))), len(m.b)/2)

@@ -19,11 +19,15 @@ func main() {
 		vectors(isa)
 		scores(isa)
 		mix(isa)
+		weigh(isa)
+		narrow(isa)
+		mix8(isa)
 	}
 	for _, k := range []gemmKind{float32s, float16s, int8s, int8Half, int5s, int5Min, int4s, int4Min} {
 		gemm512(k)
 		gemm256(k)
 	}
+	scores8()
 	scoresBrain()
 	mixBrain()
 	limits()

@@ -23,7 +23,8 @@ func loop16(name string, n reg.Register, body func(), ptrs ...reg.Register) {
 
 // vectors writes the element-wise kernels of a tier.
 func vectors(i isa) {
-	softmax(i, false)
+	softmax(i, roundedWeights)
+	softmax(i, plainWeights)
 	gate(i)
 	sumSquares(i)
 	scaleMul(i)
@@ -31,7 +32,7 @@ func vectors(i isa) {
 	merge(i)
 	if i == avx2 {
 		quantise() // serves all tiers
-		softmax(avx512, true)
+		softmax(avx512, pairedWeights)
 	}
 }
 
@@ -163,25 +164,33 @@ func (i isa) exp2(x vec) {
 	}
 }
 
-// softmax writes softmaxGo. With AVX-512 the weights go to pairs as bfloat16, and
-// also in place unless the tier has the bfloat16 dot product.
-func softmax(i isa, brain bool) {
+// What softmax leaves of the weights.
+const (
+	roundedWeights = iota // in place, rounded to bfloat16
+	pairedWeights         // apart, as bfloat16
+	plainWeights          // in place, as they are
+)
+
+// softmax writes softmaxGo or softmaxPlainGo.
+func softmax(i isa, leave int) {
 	name := "softmax" + i.suffix()
 	sig := "func(s *float32, n int) (m float32, sum float32)"
-	if brain {
+	doc := []string{name + " is softmaxGo for a positive multiple of 16 scores."}
+	switch leave {
+	case pairedWeights:
 		name = "softmaxBF16"
 		sig = "func(s *float32, n int, pairs *uint16) (m float32, sum float32)"
+		doc = []string{"softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves", "the weights in pairs."}
+	case plainWeights:
+		name = "softmaxPlain" + i.suffix()
+		doc = []string{name + " is softmaxPlainGo for a positive multiple of 16", "scores."}
 	}
 	TEXT(name, NOSPLIT, sig)
 	Pragma("noescape")
-	Doc(name + " is softmaxGo for a positive multiple of 16 scores.")
-	if brain {
-		Doc("softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves",
-			"the weights in pairs.")
-	}
+	Doc(doc...)
 	s, n := Load(Param("s"), GP64()), Load(Param("n"), GP64())
 	var pairs reg.Register
-	if brain {
+	if leave == pairedWeights {
 		pairs = Load(Param("pairs"), GP64())
 	}
 	p, left := GP64(), GP64()
@@ -207,7 +216,8 @@ func softmax(i isa, brain bool) {
 		x.load(Mem{Base: s})
 		sub(x, mv, x)
 		i.exp2(x)
-		if brain {
+		switch leave {
+		case pairedWeights:
 			VMOVAPS(x[0], reg.Z31)
 			toBrain()
 			VMOVDQU(reg.Y15, Mem{Base: pairs})
@@ -216,8 +226,9 @@ func softmax(i isa, brain bool) {
 			VPSLLD(Imm(16), reg.Z31, reg.Z31)
 			VADDPS(reg.Z31, acc[0], acc[0])
 			return
+		case roundedWeights:
+			i.roundBrain(x)
 		}
-		i.roundBrain(x)
 		add(acc, x, acc)
 		x.store(Mem{Base: s})
 	}, s)
