@@ -75,7 +75,9 @@ type Config struct {
 	// colon and the content on lines of their own.
 	Template Template
 	Name     string // of the model, for people
-	// Fingerprint changes whenever the weights or the tokenizer do.
+	// Fingerprint changes whenever the weights or the tokenizer do. The engine's
+	// own, see Info, also tells how keys and values are held, since that changes
+	// tokens too: of a model.KVType other than BFloat16 it begins with its name.
 	Fingerprint string
 
 	// Pages is the size of the KV pool in pages of 16 tokens. Without it,
@@ -83,8 +85,9 @@ type Config struct {
 	// whole contexts need.
 	Pages       int
 	MemoryBytes int64
-	// TotalBytes bounds the model, the logits of a step, keys and values together.
-	// It takes the place of MemoryBytes; 0 for no bound.
+	// TotalBytes bounds the model, the logits of a step, keys and values together;
+	// 0 for no bound. With it MemoryBytes is 0: what the model leaves is for keys
+	// and values.
 	TotalBytes int64
 	// MaxBatchTokens is the number of tokens a step computes at most, 512 by
 	// default. A long prompt is cut into such pieces.
@@ -129,6 +132,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("engine: the tokenizer has %d tokens and the model %d", c.Tokenizer.Size(), c.Model.VocabSize())
 	case c.Pages < 0 || c.MemoryBytes < 0 || c.TotalBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0 || c.Choices < 0:
 		return errors.New("engine: a limit is negative")
+	case c.MemoryBytes > 0 && c.TotalBytes > 0:
+		return fmt.Errorf("engine: %w: MemoryBytes for keys and values and TotalBytes for all are both set: choose one", backend.ErrInvalid)
 	}
 	def := func(v *int, d int) {
 		if *v == 0 {
@@ -237,6 +242,9 @@ func build(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
+	if t := kvType(cfg.Model); t != model.BFloat16 {
+		cfg.Fingerprint = string(t) + "-" + cfg.Fingerprint
+	}
 	e := &Engine{
 		cfg:  cfg,
 		id:   rand.Uint64() | 1,
@@ -258,6 +266,14 @@ func build(cfg Config) (*Engine, error) {
 	e.sched = e.newScheduler()
 	e.stats = e.snapshot()
 	return e, nil
+}
+
+// kvType is how a model of our own holds keys and values.
+func kvType(m Model) model.KVType {
+	if own, ok := m.(interface{ KVType() model.KVType }); ok {
+		return own.KVType()
+	}
+	return model.BFloat16
 }
 
 func (e *Engine) newScheduler() *scheduler {
@@ -361,6 +377,9 @@ type Stats struct {
 	Held        int
 	Evictable   int
 	CachedNodes int // of the tree
+
+	PageBytes int          // memory of a page
+	KVType    model.KVType // how keys and values are held
 }
 
 // Stats returns the counters as of the last step, or as of the last end of a
@@ -381,6 +400,7 @@ func (e *Engine) snapshot() Stats {
 	s := e.totals
 	c := e.sched.cache.Stats()
 	s.Steps = e.pass
+	s.PageBytes, s.KVType = e.cfg.Model.PageBytes(), kvType(e.cfg.Model)
 	s.Preempted += uint64(e.sched.preempt)
 	s.Waiting, s.Running = len(e.sched.waiting), len(e.sched.running)
 	s.Pages, s.Free, s.Held, s.Evictable, s.CachedNodes = c.Pages, c.Free, c.Held, c.Evictable, c.Nodes

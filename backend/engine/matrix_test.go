@@ -20,6 +20,12 @@ func TestRealModelMatrix(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a real model eight times")
 	}
+	for _, kv := range []model.KVType{model.BFloat16, model.Int8} {
+		t.Run(string(kv), func(t *testing.T) { realMatrix(t, kv) })
+	}
+}
+
+func realMatrix(t *testing.T, kv model.KVType) {
 	requests := func() []*backend.Request {
 		list := []*backend.Request{
 			{Turns: []backend.Turn{user("Name a cause of restarts.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true},
@@ -48,7 +54,7 @@ func TestRealModelMatrix(t *testing.T) {
 	}
 	var want []answer
 	{
-		e := openReal(t, smol, Config{Pages: 64}, model.Options{Threads: 1})
+		e := openReal(t, smol, Config{Pages: 64}, model.Options{Threads: 1, KV: kv})
 		for _, r := range requests() {
 			want = append(want, ask(t, e, r))
 			e.Flush()
@@ -71,7 +77,7 @@ func TestRealModelMatrix(t *testing.T) {
 		{name: "small pool", cfg: Config{Pages: 12}, threads: 2, copies: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := openRealOn(t, smol, c.cfg, model.Options{Threads: c.threads}, c.device)
+			e := openRealOn(t, smol, c.cfg, model.Options{Threads: c.threads, KV: kv}, c.device)
 			var wg sync.WaitGroup
 			for range c.copies {
 				for i, r := range requests() {

@@ -104,6 +104,11 @@ func TestTotalBytes(t *testing.T) {
 		t.Errorf("%d pages (%v), want 10", c.Pages, err)
 	}
 	c = cfg
+	c.MemoryBytes = 1 << 20
+	if err := c.setDefaults(); !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("two bounds of memory: %v", err)
+	}
+	c = cfg
 	c.Pages = 11
 	if err := c.setDefaults(); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("11 pages do not fit: %v", err)

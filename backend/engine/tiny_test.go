@@ -16,15 +16,20 @@ import (
 // tinyModel is a random transformer over the fake vocabulary: the real forward
 // pass, small enough for thousands of schedules.
 func tinyModel(tb testing.TB, threads int) Model {
+	return tinyModelOf(tb, 2, 2048, model.Options{Threads: threads})
+}
+
+// tinyModelOf is tinyModel of so many layers and with a context of its own.
+func tinyModelOf(tb testing.TB, layers, context int, opts model.Options) Model {
 	tb.Helper()
-	const layers, dim, heads, kvHeads, headDim, ffn = 2, 32, 2, 1, 16, 32
+	const dim, heads, kvHeads, headDim, ffn = 32, 2, 1, 16, 32
 	r := rand.New(rand.NewPCG(11, 12))
 	u := func(key string, v int) gguf.KV { return gguf.KV{Key: "llama." + key, Value: uint32(v)} }
 	meta := []gguf.KV{
 		{Key: "general.architecture", Value: "llama"},
 		u("block_count", layers), u("embedding_length", dim), u("feed_forward_length", ffn),
 		u("attention.head_count", heads), u("attention.head_count_kv", kvHeads),
-		u("attention.key_length", headDim), u("attention.value_length", headDim), u("context_length", 2048),
+		u("attention.key_length", headDim), u("attention.value_length", headDim), u("context_length", context),
 	}
 	var tensors []gguf.Tensor
 	put := func(name string, mean, dev float64, shape ...int) {
@@ -66,7 +71,7 @@ func tinyModel(tb testing.TB, threads int) Model {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m, err := model.Load(f, model.Options{Threads: threads})
+	m, err := model.Load(f, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -84,16 +89,19 @@ type keptOpen struct{ Model }
 func (keptOpen) Close() {}
 
 // TestRandomSchedulesOfAModel is TestRandomSchedules with a real forward pass
-// on two threads, compared with one thread.
+// on two threads, compared with one thread, with both ways to hold keys and values.
 func TestRandomSchedulesOfAModel(t *testing.T) {
 	rounds := 8
 	if n, err := strconv.Atoi(os.Getenv("COPPICE_SCHEDULES")); err == nil {
 		rounds = n
 	}
-	two, one := tinyModel(t, 2), tinyModel(t, 1)
-	for seed := range rounds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			randomSchedule(t, rand.New(rand.NewPCG(uint64(seed), 8)), two, one)
-		})
+	for _, kv := range []model.KVType{model.BFloat16, model.Int8} {
+		two := tinyModelOf(t, 2, 2048, model.Options{Threads: 2, KV: kv})
+		one := tinyModelOf(t, 2, 2048, model.Options{Threads: 1, KV: kv})
+		for seed := range rounds {
+			t.Run(fmt.Sprint(kv, " ", seed), func(t *testing.T) {
+				randomSchedule(t, rand.New(rand.NewPCG(uint64(seed), 8)), two, one)
+			})
+		}
 	}
 }

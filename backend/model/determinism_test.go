@@ -103,8 +103,8 @@ func TestSameBitsWhateverTheSchedule(t *testing.T) {
 		rounds = 2
 	}
 	for name, spec := range tinySpecs() {
-		for _, s := range []tinySpec{spec, spec.quantised()} {
-			t.Run(fmt.Sprintf("%s/%v", name, s.types[0]), func(t *testing.T) {
+		for _, s := range []tinySpec{spec, spec.quantised(), spec.quantised().int8()} {
+			t.Run(fmt.Sprintf("%s/%v%s", name, s.types[0], s.kv), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(11, uint64(len(name))))
 				shared := 290 + r.IntN(40) // more than a span, not a whole page
 				prefix := randTokens(r, shared, s.vocab)
@@ -140,6 +140,12 @@ func TestSameBitsWhateverTheSchedule(t *testing.T) {
 
 func TestNoAllocationPerToken(t *testing.T) {
 	s := tinySpecs()["gemma3"].quantised()
+	for _, s := range []tinySpec{s, s.int8()} {
+		t.Run("kv "+string(s.kv), func(t *testing.T) { noAllocation(t, s) })
+	}
+}
+
+func noAllocation(t *testing.T, s tinySpec) {
 	m := s.load(t, 1, 1)
 	kv, err := m.NewKV(8)
 	if err != nil {

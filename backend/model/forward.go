@@ -390,6 +390,11 @@ func (w *workspace) doKeys(_, i int) {
 		if l.kCentre != nil {
 			compute.Add(head, l.kCentre[h*hd:][:hd])
 		}
+		if m.kvType == Int8 {
+			kv := w.kv.headInt8(w.layer, h)
+			kv.Store(page, t.pos%PageSize, head, v[h*hd:][:hd])
+			continue
+		}
 		kv := w.kv.head(w.layer, h)
 		kv.Store(page, t.pos%PageSize, head, v[h*hd:][:hd])
 		if m.reference {
@@ -426,9 +431,17 @@ func (w *workspace) doAttend(worker, task int) {
 			q.Set(j*group+g, row[h*hd:][:hd], p.low(pos), pos+1, slot)
 		}
 	}
+	pages := func(s int) []int32 { return t.pages[s*spanPages : min(len(t.pages), (s+1)*spanPages)] }
+	if w.m.kvType == Int8 {
+		kv := w.kv.headInt8(w.layer, head)
+		for s := t.s0; s < t.s1; s++ {
+			q.AttendInt8(&w.partials, &kv, s, pages(s))
+		}
+		return
+	}
 	kv := w.kv.head(w.layer, head)
 	for s := t.s0; s < t.s1; s++ {
-		q.Attend(&w.partials, &kv, s, t.pages[s*spanPages:min(len(t.pages), (s+1)*spanPages)])
+		q.Attend(&w.partials, &kv, s, pages(s))
 	}
 }
 

@@ -6,11 +6,37 @@ import (
 	"github.com/coppice-run/coppice/backend/compute"
 )
 
-// A KV is a pool of pages for keys and values, all layers, as bfloat16.
+// A KVType is a way to hold keys and values.
+type KVType string
+
+const (
+	// BFloat16 takes two bytes a value.
+	BFloat16 KVType = "bf16"
+	// Int8 takes one byte a value, and two for the scale of each 32 dimensions of a
+	// key and of each value vector. The cache holds nearly twice as many tokens and
+	// a step reads half as much of it, for some loss: see compute.PagedInt8, and
+	// 'coppice perplexity --kv q8 --compare' for how much it is.
+	Int8 KVType = "q8"
+)
+
+// ParseKVType reads the name of a KVType; the empty name is that of BFloat16.
+func ParseKVType(name string) (KVType, error) {
+	switch t := KVType(name); t {
+	case "":
+		return BFloat16, nil
+	case BFloat16, Int8:
+		return t, nil
+	}
+	return "", fmt.Errorf("model: keys and values as %q: known are %s and %s", name, BFloat16, Int8)
+}
+
+// A KV is a pool of pages for keys and values, all layers, as bfloat16 or as
+// 8-bit integers.
 //
 // Keys and values of a head and layer lie apart, page after page: keys of a page
 // as [HeadDim/2][16 tokens][2], values as [8 pairs of tokens][HeadDim][2], as
-// compute.Paged wants them. So a sequence on consecutive pages is read as two
+// compute.Paged wants them; integers as compute.PagedInt8 does, their scales
+// behind all of them. So a sequence on consecutive pages is read as two or three
 // streams per head, 16 pages of each at a time, which is what memory does best.
 //
 // Memory is reserved at once and used as pages are written. A KV belongs to
@@ -19,7 +45,11 @@ type KV struct {
 	m     *Model
 	pages int
 	mem   *compute.Memory
-	data  []uint16 // [layer][kv head][keys, values][page]
+	data  []uint16 // bfloat16: [layer][kv head][keys, values][page]
+
+	keys   []uint8  // integers: [layer][kv head][page]
+	values []int8   // the same
+	scales []uint16 // the same, of keys and values
 
 	full   *compute.Memory // not rounded, if the model asks for it
 	floats []float32       // [layer][kv head][page][position][keys, values]
@@ -30,17 +60,25 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 	if pages <= 0 {
 		return nil, fmt.Errorf("model: a KV needs at least one page, got %d", pages)
 	}
-	n := m.layerPage() * m.cfg.Layers
-	if pages > (1<<46)/(2*n) {
-		return nil, fmt.Errorf("model: a KV of %d pages of %d bytes is too large", pages, 2*n)
+	n := m.storedPage()
+	if pages > (1<<46)/n {
+		return nil, fmt.Errorf("model: a KV of %d pages of %d bytes is too large", pages, n)
 	}
-	mem, err := compute.NewMemory(pages * n * 2)
+	mem, err := compute.NewMemory(pages * n)
 	if err != nil {
-		return nil, fmt.Errorf("model: memory for %d KV pages of %d bytes: %w", pages, 2*n, err)
+		return nil, fmt.Errorf("model: memory for %d KV pages of %d bytes: %w", pages, n, err)
 	}
-	k := &KV{m: m, pages: pages, mem: mem, data: mem.Uint16s()}
+	k := &KV{m: m, pages: pages, mem: mem}
+	if m.kvType == Int8 {
+		data, _ := compute.Int8Page(m.cfg.HeadDim)
+		data *= pages * m.cfg.Layers * m.cfg.KVHeads
+		k.keys, k.values = mem.Bytes()[:data], mem.Int8s()[data:2*data]
+		k.scales = mem.Uint16s()[data:]
+	} else {
+		k.data = mem.Uint16s()
+	}
 	if m.reference {
-		if k.full, err = compute.NewMemory(pages * n * 4); err != nil {
+		if k.full, err = compute.NewMemory(pages * m.layerPage() * m.cfg.Layers * 4); err != nil {
 			mem.Free()
 			return nil, fmt.Errorf("model: memory for %d KV pages in float32: %w", pages, err)
 		}
@@ -59,16 +97,25 @@ func (k *KV) exact(layer, head, page, pos, part int) []float32 {
 // layerPage returns the number of values that one page has in one layer.
 func (m *Model) layerPage() int { return 2 * PageSize * m.cfg.HeadDim * m.cfg.KVHeads }
 
+// storedPage returns the bytes of a page over all layers.
+func (m *Model) storedPage() int {
+	if m.kvType == Int8 {
+		data, scales := compute.Int8Page(m.cfg.HeadDim)
+		return 2 * (data + scales) * m.cfg.KVHeads * m.cfg.Layers
+	}
+	return 2 * m.layerPage() * m.cfg.Layers
+}
+
 // Pages returns the number of pages of the pool.
 func (k *KV) Pages() int { return k.pages }
 
 // PageBytes returns the size in bytes of one page over all layers.
 func (k *KV) PageBytes() int {
-	n := 2
+	n := k.m.storedPage()
 	if k.m.reference {
-		n += 4
+		n += 4 * k.m.layerPage() * k.m.cfg.Layers
 	}
-	return n * k.m.layerPage() * k.m.cfg.Layers
+	return n
 }
 
 // CopyPage copies the keys and values of the first tokens positions of page
@@ -78,18 +125,32 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 	if tokens <= 0 || dst == src {
 		return
 	}
+	heads := k.m.cfg.Layers * k.m.cfg.KVHeads
+	if k.m.kvType == Int8 {
+		data, scales := compute.Int8Page(k.m.cfg.HeadDim)
+		for part := range heads {
+			first := part * k.pages
+			copyPage(k.keys, data, first+int(dst), first+int(src))
+			copyPage(k.values, data, first+int(dst), first+int(src))
+			copyPage(k.scales, scales, first+int(dst), first+int(src))
+		}
+		return
+	}
 	n := k.m.cfg.HeadDim * PageSize
-	for part := range k.m.cfg.Layers * k.m.cfg.KVHeads * 2 {
-		p := k.data[part*k.pages*n:][:k.pages*n]
-		copy(p[int(dst)*n:][:n], p[int(src)*n:][:n])
+	for part := range heads * 2 {
+		first := part * k.pages
+		copyPage(k.data, n, first+int(dst), first+int(src))
 	}
 	if k.m.reference {
-		for part := range k.m.cfg.Layers * k.m.cfg.KVHeads {
-			p := k.floats[part*k.pages*2*n:][:k.pages*2*n]
-			copy(p[int(dst)*2*n:][:2*n], p[int(src)*2*n:][:2*n])
+		for part := range heads {
+			first := part * k.pages
+			copyPage(k.floats, 2*n, first+int(dst), first+int(src))
 		}
 	}
 }
+
+// copyPage copies one page of n elements.
+func copyPage[T any](p []T, n, dst, src int) { copy(p[dst*n:][:n], p[src*n:][:n]) }
 
 // head returns where the pages of a head lie.
 func (k *KV) head(layer, head int) compute.Paged {
@@ -101,11 +162,21 @@ func (k *KV) head(layer, head int) compute.Paged {
 	}
 }
 
+// headInt8 is head for integers.
+func (k *KV) headInt8(layer, head int) compute.PagedInt8 {
+	data, scales := compute.Int8Page(k.m.cfg.HeadDim)
+	first := (layer*k.m.cfg.KVHeads + head) * k.pages
+	return compute.PagedInt8{
+		Keys: k.keys[first*data:][:k.pages*data], Values: k.values[first*data:][:k.pages*data],
+		Scales: k.scales[first*scales:][:k.pages*scales], Dim: k.m.cfg.HeadDim,
+	}
+}
+
 // Close gives the memory back. The KV must not be used afterwards.
 func (k *KV) Close() {
 	if k.mem != nil {
 		k.mem.Free()
-		k.mem, k.data = nil, nil
+		k.mem, k.data, k.keys, k.values, k.scales = nil, nil, nil, nil, nil
 	}
 	if k.full != nil {
 		k.full.Free()

@@ -20,6 +20,13 @@ func Load(f *gguf.File, o Options) (*Model, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("model: %d threads: want a number from 1, or 0 for one per core", o.Threads)
 	}
+	kvType, err := ParseKVType(string(o.KV))
+	if err != nil {
+		return nil, err
+	}
+	if o.Float32Attention && kvType != BFloat16 {
+		return nil, fmt.Errorf("model: attention in float32 and keys and values as %s: choose one", kvType)
+	}
 	cfg, fam, err := readConfig(f)
 	if err != nil {
 		return nil, err
@@ -28,7 +35,7 @@ func Load(f *gguf.File, o Options) (*Model, error) {
 	if threads == 0 {
 		threads = runtime.NumCPU()
 	}
-	m := &Model{cfg: cfg, fam: fam, reference: o.Float32Attention, pool: compute.NewPool(min(threads, maxThreads))}
+	m := &Model{cfg: cfg, fam: fam, reference: o.Float32Attention, kvType: kvType, pool: compute.NewPool(min(threads, maxThreads))}
 	if err := m.load(f, o); err != nil {
 		m.Close()
 		return nil, err

@@ -14,6 +14,9 @@ type Options struct {
 	// GOMAXPROCS >= Threads+1, otherwise network handlers wait for the scheduler.
 	Threads int
 
+	// KV is how keys and values are held, BFloat16 if empty.
+	KV KVType
+
 	// Float32Attention computes attention in float32 from keys and values that are
 	// not rounded to bfloat16. It is many times slower and takes three times the
 	// memory of a KV: it is there to tell what the rounding costs.
@@ -39,8 +42,9 @@ type Model struct {
 	scale         float32 // of queries
 	softcap       float32 // of scores, in their units
 	reference     bool    // see Options.Float32Attention
-	stored        int     // bytes of the matrices that a step reads, in the file
-	storedExperts int     // of those of which a token reads some
+	kvType        KVType
+	stored        int // bytes of the matrices that a step reads, in the file
+	storedExperts int // of those of which a token reads some
 
 	mu     sync.Mutex // guards the following
 	ws     *workspace
@@ -64,6 +68,9 @@ type layer struct {
 
 // expert is one feed-forward part of a mixture.
 type expert struct{ gate, up, down *compute.Matrix }
+
+// KVType tells how keys and values are held.
+func (m *Model) KVType() KVType { return m.kvType }
 
 // Config returns the description of the model.
 func (m *Model) Config() Config { return m.cfg }

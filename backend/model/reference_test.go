@@ -154,6 +154,19 @@ func reference(f *gguf.File, s tinySpec, tokens []int32) [][]float64 {
 	return out
 }
 
+// distance is the root mean square difference relative to that of want.
+func distance(got [][]float32, want [][]float64) float64 {
+	diff, norm := 0.0, 0.0
+	for i := range want {
+		for j, w := range want[i] {
+			d := float64(got[i][j]) - w
+			diff += d * d
+			norm += w * w
+		}
+	}
+	return math.Sqrt(diff / norm)
+}
+
 func randTokens(r *rand.Rand, n, vocab int) []int32 {
 	v := make([]int32, n)
 	for i := range v {
@@ -187,8 +200,8 @@ func allLogits(t testing.TB, m *Model, tokens []int32) [][]float32 {
 }
 
 // TestAgainstReference compares with float64 arithmetic. Attention takes its
-// operands as bfloat16 and with quantised weights activations have 8 bits, which
-// is what the bounds allow for.
+// operands as bfloat16 or as 8-bit integers, and with quantised weights activations
+// have 8 bits, which is what the bounds allow for.
 func TestAgainstReference(t *testing.T) {
 	specs := tinySpecs()
 	scaled := specs["llama"]
@@ -198,33 +211,27 @@ func TestAgainstReference(t *testing.T) {
 		for _, v := range []struct {
 			name  string
 			spec  tinySpec
-			bound float64
-		}{{"float", s, 1e-2}, {"quantised", s.quantised(), 3e-2}} {
+			bound map[KVType]float64
+		}{{"float", s, map[KVType]float64{BFloat16: 1e-2, Int8: 2e-2}}, {"quantised", s.quantised(), map[KVType]float64{BFloat16: 3e-2}}} {
 			t.Run(name+"/"+v.name, func(t *testing.T) {
 				f := v.spec.open(t, 7)
-				m, err := Load(f, Options{Threads: 2})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer m.Close()
 				n := 90
 				if s.layers == 2 {
 					n = 300 // more than a span
 				}
 				tokens := randTokens(rand.New(rand.NewPCG(3, 3)), n, s.vocab)
-				got, want := allLogits(t, m, tokens), reference(f, v.spec, tokens)
-				diff, norm := 0.0, 0.0
-				for i := range want {
-					for j, w := range want[i] {
-						d := float64(got[i][j]) - w
-						diff += d * d
-						norm += w * w
+				want := reference(f, v.spec, tokens)
+				for kind, bound := range v.bound {
+					m, err := Load(f, Options{Threads: 2, KV: kind})
+					if err != nil {
+						t.Fatal(err)
 					}
-				}
-				rel := math.Sqrt(diff / norm)
-				t.Logf("relative RMS of all logits %.2g", rel)
-				if !(rel < v.bound) {
-					t.Errorf("logits differ by %.3g relative RMS, want below %g", rel, v.bound)
+					rel := distance(allLogits(t, m, tokens), want)
+					m.Close()
+					t.Logf("%s: relative RMS of all logits %.2g", kind, rel)
+					if !(rel < bound) {
+						t.Errorf("%s: logits differ by %.3g relative RMS, want below %g", kind, rel, bound)
+					}
 				}
 			})
 		}

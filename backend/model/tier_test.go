@@ -16,8 +16,8 @@ import (
 // compares a hash of logits.
 func TestSameBitsOnEveryTier(t *testing.T) {
 	h := fnv.New64a()
-	for _, name := range []string{"llama", "gemma3"} {
-		s := tinySpecs()[name].quantised()
+	specs := tinySpecs()
+	for _, s := range []tinySpec{specs["llama"].quantised(), specs["gemma3"].quantised(), specs["llama"].quantised().int8()} {
 		m := s.load(t, 3, 1)
 		for _, l := range allLogits(t, m, randTokens(rand.New(rand.NewPCG(8, 8)), 270, s.vocab)) {
 			for _, v := range l {

@@ -20,6 +20,7 @@ type tinySpec struct {
 	tied, ropeFreqs                      bool
 	keyBias                              float64 // added to the biases of the slower half of the pairs
 	meta                                 []gguf.KV
+	kv                                   KVType // to load it with
 }
 
 // tinySpecs has one model of each family, with odd shapes and mixed types.
@@ -36,6 +37,12 @@ func tinySpecs() map[string]tinySpec {
 // quantised returns the spec with matrices in the writable quantised types.
 func (s tinySpec) quantised() tinySpec {
 	s.types = []gguf.Type{gguf.Q8_0, gguf.Q4_1, gguf.F16, gguf.Q4_0, gguf.BF16, gguf.Q8_0}
+	return s
+}
+
+// int8 returns the spec with keys and values in 8 bits.
+func (s tinySpec) int8() tinySpec {
+	s.kv = Int8
 	return s
 }
 
@@ -141,7 +148,7 @@ func (s tinySpec) open(t testing.TB, seed uint64) *gguf.File {
 
 func (s tinySpec) load(t testing.TB, seed uint64, threads int) *Model {
 	t.Helper()
-	m, err := Load(s.open(t, seed), Options{Threads: threads})
+	m, err := Load(s.open(t, seed), Options{Threads: threads, KV: s.kv})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func (m *Model) Work(depth int) Work {
 		if l.local {
 			seen = min(seen, c.SlidingWindow)
 		}
-		w.KVBytes += seen * c.KVHeads * c.HeadDim * 2 * 2 // keys and values, of two bytes
+		w.KVBytes += seen * m.storedPage() / (c.Layers * PageSize)
 		w.AttentionMACs += seen * c.Heads * c.HeadDim * 2
 	}
 	return w

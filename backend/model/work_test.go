@@ -25,6 +25,10 @@ func TestWork(t *testing.T) {
 	if d, err := m.Products(9); err != nil || d <= 0 {
 		t.Errorf("%v %v", d, err)
 	}
+	// In 8 bits a head of 32 takes 32 bytes and a scale of two, each for key and value.
+	if w := s.int8().load(t, 1, 1).Work(100); w.KVBytes != (6*40+100)*s.kvHeads*2*(s.headDim+2) {
+		t.Errorf("%d bytes of keys and values in 8 bits", w.KVBytes)
+	}
 	if _, err := m.Products(chunkTokens + 1); err == nil {
 		t.Error("no error for too many tokens")
 	}

@@ -105,10 +105,14 @@ func newWorkspace(m *Model) *workspace {
 	block := max(1, blockQueries/group)
 	w.plans[0] = plan{tokens: block}
 	w.plans[1] = plan{tokens: block, window: c.SlidingWindow}
+	newQueries := compute.NewQueries
+	if m.kvType == Int8 {
+		newQueries = compute.NewQueriesInt8
+	}
 	for range m.pool.Threads() {
 		w.scratch = append(w.scratch, &scratch{
 			row:     make([]float32, widest),
-			queries: compute.NewQueries(block*group, c.HeadDim),
+			queries: newQueries(block*group, c.HeadDim),
 		})
 	}
 	w.fnEmbed, w.fnNorm, w.fnGemm, w.fnHeads = w.doEmbed, w.doNorm, w.doGemm, w.doHeads
@@ -127,8 +131,8 @@ func (w *workspace) maxSlots() int {
 	return slotFloats / (w.m.cfg.Heads * w.m.cfg.HeadDim)
 }
 
-// bytes returns the size of what is made once; partial results of attention come
-// to at most 4*slotFloats bytes besides.
+// bytes returns the size of what is made once, and the bound of the partial results
+// of attention, which grow with the depth.
 func (w *workspace) bytes() int64 {
 	n := len(w.x) + len(w.y) + len(w.qkv) + len(w.gate) + len(w.up)
 	for i := range w.cos {
@@ -144,7 +148,7 @@ func (w *workspace) bytes() int64 {
 func (w *workspace) reserve() {
 	slots := max(w.plans[0].total, w.plans[1].total) * w.m.cfg.Heads
 	if len(w.partials.Max) < slots {
-		slots += slots / 2
+		slots = max(slots, min(slots*3/2, w.maxSlots()*w.m.cfg.Heads))
 		w.partials.Max = make([]float32, slots)
 		w.partials.Sum = make([]float32, slots)
 		w.partials.Out = make([]float32, slots*w.m.cfg.HeadDim)

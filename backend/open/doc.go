@@ -11,6 +11,9 @@
 //	ollama+http://host:port      Ollama
 //
 // Each http may be https. What a server's URL may hold besides, such as
-// ?model=NAME, is said in package remote. An engine's may hold threads=N and
-// memory=BYTES for keys and values, with the units KiB, MiB and GiB.
+// ?model=NAME, is said in package remote. An engine's may hold threads=N,
+// memory=BYTES for keys and values, with the units KiB, MiB and GiB, and kv=q8 for
+// keys and values in 8 bits. These go before what Options say of the same; only
+// memory= beside Options.Engine.TotalBytes, which bounds more than keys and values,
+// is an error.
 package open

@@ -34,7 +34,7 @@ func openEmbedded(name string, data func() []byte, cfg engine.Config, mod model.
 	return e, nil
 }
 
-// engineQuery reads the parameters of an engine URL over the options.
+// engineQuery reads the parameters of an engine URL, which go before the options.
 func engineQuery(query string, opts Options) (engine.Config, model.Options, error) {
 	cfg, mod := opts.Engine, opts.Model
 	q, err := url.ParseQuery(query)
@@ -49,12 +49,18 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 			mod.Threads, err = strconv.Atoi(last)
 			ok = err == nil && mod.Threads > 0
 		case "memory":
+			if cfg.TotalBytes > 0 {
+				return cfg, mod, invalid(opts, fmt.Sprintf("parameter memory of the engine URL bounds keys and values to %s, and %d bytes are set for all of the engine: choose one", last, cfg.TotalBytes))
+			}
 			cfg.MemoryBytes, ok = ParseBytes(last)
+		case "kv":
+			mod.KV, err = model.ParseKVType(last)
+			ok = err == nil
 		default:
-			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads and memory", k))
+			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads, memory and kv", k))
 		}
 		if !ok {
-			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; it is a count from 1, memory may end in KiB, MiB or GiB", k, last))
+			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory bytes or a number of KiB, MiB or GiB, kv %s or %s", k, last, model.BFloat16, model.Int8))
 		}
 	}
 	return cfg, mod, nil

@@ -62,6 +62,46 @@ func TestAModelFileByPathOrURLOrName(t *testing.T) {
 	}
 }
 
+// TestKeysAndValuesByURL: another way to hold keys and values is another model to
+// journals.
+func TestKeysAndValuesByURL(t *testing.T) {
+	file := tiny(t)
+	opts := Options{Embedded: map[string]func() []byte{"sapling": func() []byte { return file }}, Engine: engine.Config{MemoryBytes: 1 << 20}}
+	opts.Model.Threads = 1
+	seen := map[string]string{}
+	for _, q := range []string{"", "?kv=bf16", "?kv=q8"} {
+		e := open(t, "engine://sapling"+q, opts).(*engine.Engine)
+		seen[q] = e.Info().Fingerprint
+		if st := e.Stats(); q == "?kv=q8" && (st.KVType != "q8") || st.PageBytes == 0 {
+			t.Errorf("%s: %+v", q, st)
+		}
+	}
+	if seen[""] != seen["?kv=bf16"] || seen["?kv=q8"] != "q8-"+seen[""] {
+		t.Error(seen)
+	}
+	// The URL goes before the options.
+	opts.Model.KV = "q8"
+	if e := open(t, "engine://sapling?kv=bf16", opts).(*engine.Engine); e.Info().Fingerprint != seen[""] {
+		t.Error(e.Info().Fingerprint)
+	}
+}
+
+// TestOneBoundOfMemory: a bound for keys and values in the URL and one for all in
+// the options cannot both hold; neither overrides the other in silence.
+func TestOneBoundOfMemory(t *testing.T) {
+	file := tiny(t)
+	opts := Options{Embedded: map[string]func() []byte{"sapling": func() []byte { return file }}, Engine: engine.Config{TotalBytes: 1 << 30}}
+	opts.Model.Threads = 1
+	if b, err := Backend(t.Context(), "engine://sapling?memory=1MiB", opts); b != nil || !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "memory") {
+		t.Error(b, err)
+	}
+	open(t, "engine://sapling?threads=1", opts)
+	opts.Engine.MemoryBytes = 1 << 20
+	if b, err := Backend(t.Context(), "sapling", opts); b != nil || !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "TotalBytes") {
+		t.Error(b, err)
+	}
+}
+
 func TestServersByScheme(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -80,7 +120,7 @@ func TestErrorsSayWhatIsKnown(t *testing.T) {
 	opts := Options{Embedded: map[string]func() []byte{"sapling": func() []byte { return nil }, "acorn": func() []byte { return nil }}}
 	for _, u := range []string{
 		"", "gpt-4", "ftp://s3cr3t@h/", "grpc+http://s3cr3t@h", "engine://oak", "engine://", "engine://sapling/x.gguf",
-		"engine://s3cr3t@sapling", "engine:///m.gguf?treads=1", "engine://sapling?threads=0", "engine://sapling?memory=1TB", "engine://sapling?memory=99999999999GiB", "engine:///%zz",
+		"engine://s3cr3t@sapling", "engine:///m.gguf?treads=1", "engine://sapling?threads=0", "engine://sapling?memory=1TB", "engine://sapling?kv=q4", "engine://sapling?memory=99999999999GiB", "engine:///%zz",
 	} {
 		b, err := Backend(t.Context(), u, opts)
 		if b != nil || !errors.Is(err, backend.ErrInvalid) {

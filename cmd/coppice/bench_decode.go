@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/coppice-run/coppice/backend/model"
 )
 
 // eachSubject calls f for every model and number of threads, after the rows of
@@ -13,7 +15,7 @@ func (o *benchOptions) eachSubject(f func(s *subject) ([]benchRow, error)) ([]be
 	seen := map[int]bool{}
 	for _, name := range o.speed.models {
 		for _, threads := range o.speed.threads {
-			s, err := openSubject(name, threads, o.speed.room())
+			s, err := openSubject(name, model.KVType(o.kv), threads, o.speed.room())
 			if err != nil {
 				return nil, err
 			}
@@ -21,6 +23,7 @@ func (o *benchOptions) eachSubject(f func(s *subject) ([]benchRow, error)) ([]be
 				seen[threads] = true
 				rows = append(rows, limitRows(s.limits)...)
 			}
+			rows = append(rows, s.loadRow())
 			more, err := f(s)
 			s.close()
 			if err != nil {

@@ -48,6 +48,9 @@ func (o *speedOptions) register(c *cobra.Command) {
 // check refuses what cannot be measured and fills in the defaults.
 func (o *benchOptions) check() error {
 	s := &o.speed
+	if _, err := o.compute(); err != nil {
+		return err
+	}
 	if len(s.models) == 0 {
 		s.models = []string{o.model}
 	}
@@ -84,13 +87,15 @@ type subject struct {
 	eng    *engine.Engine
 	mod    *model.Model
 	limits compute.Limits
+	load   time.Duration   // from the file to packed weights
+	bytes  int             // of the file
 	plain  []backend.Token // ids that are neither control tokens nor empty
 	rng    *rand.Rand
 }
 
 // openSubject loads a model with room for the given number of tokens, and
 // measures the machine beside it.
-func openSubject(name string, threads, tokens int) (*subject, error) {
+func openSubject(name string, kv model.KVType, threads, tokens int) (*subject, error) {
 	m := modelFlags{model: name}
 	f, err := m.openGGUF()
 	if err != nil {
@@ -101,16 +106,22 @@ func openSubject(name string, threads, tokens int) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	mod, err := model.Load(f, model.Options{Threads: threads})
+	start := time.Now()
+	mod, err := model.Load(f, model.Options{Threads: threads, KV: kv})
 	if err != nil {
 		return nil, err
 	}
+	load := time.Since(start)
 	s, err := newSubject(f, mod, tokens)
 	if err != nil {
 		mod.Close()
 		return nil, err
 	}
+	s.load, s.bytes = load, f.Size()
 	s.name, s.limits = strings.TrimSuffix(filepath.Base(name), ".gguf"), limits
+	if mod.KVType() != model.BFloat16 {
+		s.name += ", kv " + string(mod.KVType())
+	}
 	return s, nil
 }
 
@@ -272,6 +283,14 @@ func limitRows(l compute.Limits) []benchRow {
 	}
 }
 
+// loadRow is the time to read a model's file and to pack its weights for the kernels,
+// beside that of reading and writing so many bytes once. The first run on a file also
+// waits for the disk.
+func (s *subject) loadRow() benchRow {
+	limit := 2 * float64(s.bytes) / (s.limits.ReadGBs * 1e9)
+	return benchRow{What: s.label("load (limit: read and write bandwidth)"), Value: s.load.Seconds(), Unit: "s", Limit: ptr(limit), Ratio: ptr(limit / s.load.Seconds())}
+}
+
 // decodeLimit is the tokens per second at which weights, keys and values of one
 // sequence are read at the machine's bandwidth.
 func (s *subject) decodeLimit(depth int) float64 {
@@ -281,10 +300,15 @@ func (s *subject) decodeLimit(depth int) float64 {
 
 // prefillLimit is the tokens per second at which the multiply-adds of a prompt
 // are done at the machine's peaks: matrices as 8-bit dot products, attention as
-// bfloat16 ones.
+// bfloat16 ones. Over keys and values in 8 bits a score is an 8-bit product, and a
+// weight of two parts with a value two of them.
 func (s *subject) prefillLimit(depth, n int) float64 {
 	w := s.mod.Work(depth + (n+1)/2)
+	attention := s.limits.BF16GMACs
+	if s.mod.KVType() == model.Int8 {
+		attention = s.limits.Int8GMACs / 1.5
+	}
 	seconds := (float64(n)*float64(w.MatrixMACs)+float64(w.OutputMACs))/(s.limits.Int8GMACs*1e9) +
-		float64(n)*float64(w.AttentionMACs)/(s.limits.BF16GMACs*1e9)
+		float64(n)*float64(w.AttentionMACs)/(attention*1e9)
 	return float64(n) / seconds
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coppice-run/coppice/backend/model"
 )
 
 // peerOptions say where llama.cpp's tools are.
@@ -94,7 +96,7 @@ func peerFile(name string) (path string, remove func(), err error) {
 }
 
 func (a *app) peerModel(ctx context.Context, o *benchOptions, name, file string, threads int, machine bool) ([]benchRow, error) {
-	s, err := openSubject(name, threads, o.speed.room())
+	s, err := openSubject(name, model.KVType(o.kv), threads, o.speed.room())
 	if err != nil {
 		return nil, err
 	}

@@ -47,11 +47,15 @@ func (a *app) peerFork(ctx context.Context, o *benchOptions, label func(string) 
 		return nil, err
 	}
 	t := strconv.Itoa(threads)
+	own := []string{self, "serve", "--model", file, "--threads", t}
+	if o.kv != "" {
+		own = append(own, "--kv", o.kv)
+	}
 	var all [2][]forkOutcome // coppice, llama.cpp
 	for range o.runs {
 		for i, args := range [][]string{
 			1: append([]string{p.server, "-m", file, "-t", t, "-tb", t, "-np", "1", "-c", strconv.Itoa(job.context), "-fa", "on"}, p.extra...),
-			0: {self, "serve", "--model", file, "--threads", t},
+			0: own,
 		} {
 			out, err := a.runFork(ctx, job, i == 0, args)
 			if err != nil {

@@ -117,13 +117,13 @@ func TestPeersThatEndAtOnce(t *testing.T) {
 
 // TestSpeedBenchmarksRun: small, for the shape of what they print.
 func TestSpeedBenchmarksRun(t *testing.T) {
-	for _, name := range []string{"decode", "prefill"} {
+	for name, kv := range map[string]string{"decode": "q8", "prefill": "bf16"} {
 		out, err := os.CreateTemp(t.TempDir(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		code := run(context.Background(), []string{"bench", name, "--runs", "1", "--threads", "1", "--depths", "0,40", "--tokens", "12", "--prompt-tokens", "24",
-			"--branches", "1,3", "--shared-tokens", "50", "--resident-tokens", "64", "--json"}, nil, out, devNull(t))
+			"--branches", "1,3", "--shared-tokens", "50", "--resident-tokens", "64", "--kv", kv, "--json"}, nil, out, devNull(t))
 		data, _ := os.ReadFile(out.Name())
 		var r benchReport
 		if err := json.Unmarshal(data, &r); code != 0 || err != nil {

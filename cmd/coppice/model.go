@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,7 @@ type modelFlags struct {
 	threads        int
 	memory         string
 	memoryBytes    int64
+	kv             string
 }
 
 func (m *modelFlags) register(c *cobra.Command) {
@@ -37,6 +39,8 @@ func (m *modelFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&m.backend, "backend", "", "engine by URL, e.g. openai+http://host:port/v1?model=NAME (default: our own engine)")
 	c.Flags().IntVar(&m.threads, "threads", 0, "compute threads of our own engine (default: all cores)")
 	c.Flags().StringVar(&m.memory, "memory", "", "all that our own engine may hold, weights, keys and values, e.g. 4GiB (default: 1 GiB of keys and values)")
+	c.Flags().StringVar(&m.kv, "kv", "", "how our own engine holds keys and values: bf16, or q8 for half the memory at some loss (default bf16)")
+	c.MarkFlagsMutuallyExclusive("kv", "backend")
 	c.MarkFlagsMutuallyExclusive("model", "backend")
 	c.MarkFlagsMutuallyExclusive("memory", "backend")
 }
@@ -46,14 +50,36 @@ func (m *modelFlags) url() (string, error) {
 	if m.backend != "" {
 		return m.backend, nil
 	}
+	query := ""
+	if m.kv != "" { // part of what the model is: a journal keeps it
+		query = url.Values{"kv": {m.kv}}.Encode()
+	}
 	if _, ok := embedded[m.model]; ok {
-		return "engine://" + m.model, nil
+		return (&url.URL{Scheme: "engine", Host: m.model, RawQuery: query}).String(), nil
 	}
 	path, err := modelPath(m.model)
-	if err != nil {
+	if err != nil || query == "" {
+		return path, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
 		return "", err
 	}
-	return path, nil
+	return (&url.URL{Scheme: "engine", Path: filepath.ToSlash(path), RawQuery: query}).String(), nil
+}
+
+// clash refuses a flag that says something else than the backend's URL.
+func (m *modelFlags) clash() error {
+	u, err := url.Parse(m.backend)
+	if err != nil || u.Scheme != "engine" {
+		return nil
+	}
+	q := u.Query()
+	for _, f := range []struct{ name, value string }{{"threads", strconv.Itoa(m.threads)}, {"memory", m.memory}, {"kv", m.kv}} {
+		if q.Has(f.name) && f.value != "" && f.value != "0" && q.Get(f.name) != f.value {
+			return usagef("--%s is %s, and the URL of the backend has %s=%s: choose one", f.name, f.value, f.name, q.Get(f.name))
+		}
+	}
+	return nil
 }
 
 // publicURL is a backend's URL as it may be written to a file: without a key,
@@ -78,11 +104,21 @@ func (m *modelFlags) compute() (model.Options, error) {
 	if m.threads < 0 {
 		return model.Options{}, usagef("--threads is %d: give a number from 1, or 0 for all cores", m.threads)
 	}
-	return model.Options{Threads: m.threads}, nil
+	kv, err := model.ParseKVType(m.kv)
+	if err != nil {
+		return model.Options{}, usagef("--kv is %q: it is %s or %s", m.kv, model.BFloat16, model.Int8)
+	}
+	if m.kv == "" {
+		kv = "" // leaves the choice to a URL
+	}
+	return model.Options{Threads: m.threads, KV: kv}, nil
 }
 
 func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
 	if _, err := m.compute(); err != nil {
+		return nil, err
+	}
+	if err := m.clash(); err != nil {
 		return nil, err
 	}
 	u, err := m.url()
@@ -99,7 +135,7 @@ func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
 }
 
 func (m *modelFlags) options() open.Options {
-	return open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads}, Engine: engine.Config{TotalBytes: m.memoryBytes}}
+	return open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads, KV: model.KVType(m.kv)}, Engine: engine.Config{TotalBytes: m.memoryBytes}}
 }
 
 // openGGUF opens the model's file itself, for commands that look inside.

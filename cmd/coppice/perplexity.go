@@ -20,11 +20,16 @@ type perplexity struct {
 	Model   string `json:"model"`
 	Tokens  int    `json:"tokens"`  // that were predicted
 	Context int    `json:"context"` // tokens of a window
+	KV      string `json:"kv"`      // how keys and values were held
 	scored
 	// Float32 is the same with attention in float32, if asked for; Off is how much
 	// higher the perplexity is than that, as a part of it.
 	Float32 *scored  `json:"float32_attention,omitempty"`
 	Off     *float64 `json:"off,omitempty"`
+	// BFloat16 and OffBFloat16 are the same for keys and values in bfloat16, where
+	// KV is something else.
+	BFloat16    *scored  `json:"bf16,omitempty"`
+	OffBFloat16 *float64 `json:"off_bf16,omitempty"`
 }
 
 type scored struct {
@@ -48,9 +53,14 @@ The text is cut into windows; each token after the first of a window is predicte
 from those before it in the window.
 
 With --compare the same is computed with attention in float32, which is slow, to
-tell what the rounding of keys, values and weights to bfloat16 costs.`,
+tell what the rounding of keys, values and weights to bfloat16 costs; with --kv q8
+too, what holding them in 8 bits costs beside both.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := m.compute()
+			if err != nil {
+				return err
+			}
 			text := triage.Runbook()
 			if file != "" {
 				data, err := os.ReadFile(file)
@@ -72,23 +82,38 @@ tell what the rounding of keys, values and weights to bfloat16 costs.`,
 			if window < 2 || len(ids) < 2 {
 				return usagef("a window of %d tokens on a text of %d: both must be at least 2", window, len(ids))
 			}
-			r := perplexity{Model: f.Name(), Context: window}
-			if r.scored, r.Tokens, err = score(cmd.Context(), f, tok, ids, window, model.Options{Threads: m.threads}); err != nil {
+			kv, err := model.ParseKVType(string(opts.KV))
+			if err != nil {
 				return err
 			}
-			if compare {
-				var exact scored
-				if exact, _, err = score(cmd.Context(), f, tok, ids, window, model.Options{Threads: m.threads, Float32Attention: true}); err != nil {
+			r := perplexity{Model: f.Name(), Context: window, KV: string(kv)}
+			if r.scored, r.Tokens, err = score(cmd.Context(), f, tok, ids, window, opts); err != nil {
+				return err
+			}
+			beside := func(o model.Options) (*scored, *float64, error) {
+				o.Threads = opts.Threads
+				other, _, err := score(cmd.Context(), f, tok, ids, window, o)
+				return &other, ptr(r.Perplexity/other.Perplexity - 1), err
+			}
+			if compare && kv != model.BFloat16 {
+				if r.BFloat16, r.OffBFloat16, err = beside(model.Options{}); err != nil {
 					return err
 				}
-				r.Float32, r.Off = &exact, ptr(r.Perplexity/exact.Perplexity-1)
+			}
+			if compare {
+				if r.Float32, r.Off, err = beside(model.Options{Float32Attention: true}); err != nil {
+					return err
+				}
 			}
 			if asJSON {
 				return a.printJSON(r)
 			}
 			fmt.Fprintf(a.out, "%s: perplexity %.4f over %d tokens in windows of %d, %.1f s\n", r.Model, r.Perplexity, r.Tokens, window, r.Seconds)
+			if r.BFloat16 != nil {
+				fmt.Fprintf(a.out, "with keys and values in bfloat16: %.4f, %.1f s; %s is %+.3f%% off\n", r.BFloat16.Perplexity, r.BFloat16.Seconds, kv, 100**r.OffBFloat16)
+			}
 			if r.Float32 != nil {
-				fmt.Fprintf(a.out, "with attention in float32: %.4f, %.1f s; bfloat16 is %+.3f%% off\n", r.Float32.Perplexity, r.Float32.Seconds, 100**r.Off)
+				fmt.Fprintf(a.out, "with attention in float32: %.4f, %.1f s; %s is %+.3f%% off\n", r.Float32.Perplexity, r.Float32.Seconds, kv, 100**r.Off)
 			}
 			return nil
 		},

@@ -86,11 +86,13 @@ func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
 		return err
 	}
 	defer ln.Close()
+	start := time.Now()
 	be, err := m.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer be.Close()
+	opened := time.Since(start)
 	level := slog.LevelInfo
 	if o.verbose {
 		level = slog.LevelDebug
@@ -101,6 +103,7 @@ func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
 		Limits: serve.Limits{Generations: o.maxRequests, BodyBytes: o.maxBody, RequestTime: o.timeout},
 		Log:    slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: level})),
 	}
+	cfg.Log.Info("engine ready", "model", be.Info().Model, "seconds", opened.Seconds())
 	traces, endTraces, err := openTraces(ctx, o.otlp, cfg.Log)
 	if err != nil {
 		return err

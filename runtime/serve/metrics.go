@@ -172,6 +172,7 @@ func (m *metrics) gauges(r registrar, s *Server) {
 	r.gauges("Pages that hold nothing.", of(func(st engine.Stats) float64 { return float64(st.Free) }), "coppice_kv_pages_free")
 	r.gauges("Pages that running sequences hold.", of(func(st engine.Stats) float64 { return float64(st.Held) }), "coppice_kv_pages_held")
 	r.gauges("Pages that are cached and held by nobody.", of(func(st engine.Stats) float64 { return float64(st.Evictable) }), "coppice_kv_pages_evictable")
+	r.gauges("Bytes of keys and values of a token.", of(func(st engine.Stats) float64 { return float64(st.PageBytes) / cache.PageTokens }), "coppice_kv_bytes_per_token")
 	preempted := of(func(st engine.Stats) float64 { return float64(st.Preempted) })
 	r.total("vllm:num_preemptions_total", "Times that a sequence lost its pages.", preempted)
 	r.total("sglang:num_retracted_reqs_total", "Times that a sequence lost its pages.", preempted)
