@@ -19,6 +19,7 @@ func (a *app) explainCmd() *cobra.Command {
 		m      modelFlags
 		in     inputFlags
 		asJSON bool
+		fix    bool
 	)
 	c := &cobra.Command{
 		Use:   "explain PROGRAM",
@@ -31,7 +32,12 @@ the model cannot run is refused as 'coppice run' refuses it.
 What the same would cost without sharing is reckoned for calls that know nothing
 of each other: each computes its whole prompt, and a select is one call for each
 of its options. Tokens are counted with the model's tokenizer; a remote engine's are reckoned
-from the lengths of texts.`,
+from the lengths of texts.
+
+With --fix the program is printed as YAML with a layout that shares more: text that
+is the same in every run (or branch) stands before text that is not. What was
+moved, what it saves and what is left is said in comments above it. Every request has
+the same texts in its context, in another order; read the result before you use it.`,
 		Args: exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, _, err := loadProgram(args[0])
@@ -59,6 +65,9 @@ from the lengths of texts.`,
 				}
 				o.Estimator = est
 			}
+			if fix {
+				return a.printFix(g, o, asJSON)
+			}
 			x, err := lang.Explain(g, o)
 			if err != nil {
 				return usageError{err}
@@ -73,7 +82,30 @@ from the lengths of texts.`,
 	m.register(c)
 	in.register(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&fix, "fix", false, "print the program with a layout that shares more")
 	return c
+}
+
+// printFix prints a program with a better layout, with what was done in comments.
+func (a *app) printFix(g *lang.Graph, o lang.ExplainOptions, asJSON bool) error {
+	r, err := lang.Fix(g, o)
+	if err != nil {
+		return usageError{err}
+	}
+	if asJSON {
+		return a.printJSON(r)
+	}
+	doc, err := r.Graph.YAML()
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(r.String()) {
+		if _, err := fmt.Fprint(a.out, "# ", line); err != nil {
+			return err
+		}
+	}
+	_, err = a.out.Write(doc)
+	return err
 }
 
 // estimator counts tokens for an explanation with the model's own tokenizer.
