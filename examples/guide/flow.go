@@ -115,8 +115,7 @@ func tools(ctx context.Context, _ backend.Backend, w io.Writer) error {
 	return nil
 }
 
-func layout(ctx context.Context, be backend.Backend, w io.Writer) error {
-	g, err := lang.Decode([]byte(`coppice: 1
+const layoutFile = `coppice: 1
 name: layout
 inputs: {now: string, alert: string}
 steps:
@@ -129,7 +128,10 @@ steps:
       Alert: ${alert}
   - gen: {name: finding, max_tokens: 40}
   - return: finding
-`), "layout.yaml")
+`
+
+func layout(ctx context.Context, be backend.Backend, w io.Writer) error {
+	g, err := lang.Decode([]byte(layoutFile), "layout.yaml")
 	if err != nil {
 		return err
 	}

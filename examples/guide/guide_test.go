@@ -123,3 +123,26 @@ func TestBothWaysGiveTheSameTokens(t *testing.T) {
 	require.Len(t, graph, 4)
 	require.Regexp(t, `^looks\[0\]/finding( \d+)+ = gen`, graph[0])
 }
+
+// TestFixRaisesSharedTokens runs the guide's program with a clock twice, as it is and
+// with its better layout, and counts what the second run finds in the cache.
+func TestFixRaisesSharedTokens(t *testing.T) {
+	g, err := lang.Decode([]byte(layoutFile), "layout.yaml")
+	require.NoError(t, err)
+	fixed, err := lang.Fix(g, lang.ExplainOptions{})
+	require.NoError(t, err)
+	reused := func(g *lang.Graph) (cached, prompt int) {
+		be := openSapling(t)
+		for _, now := range []string{"noon", "one in the afternoon"} {
+			r, err := runtime.RunGraph(t.Context(), be, g, nil, lang.Args{"now": now, "alert": alert})
+			require.NoError(t, err)
+			cached, prompt = r.Usage.CachedTokens, r.Usage.PromptTokens
+		}
+		return cached, prompt
+	}
+	before, _ := reused(g)
+	after, prompt := reused(fixed.Graph)
+	t.Logf("%d of %d tokens, were %d", after, prompt, before)
+	require.Less(t, before, prompt/4)
+	require.Greater(t, after, prompt/2)
+}
