@@ -158,7 +158,7 @@ type Request struct {
 // constraint needs and a rule forbids is an error.
 type TokenRules struct {
 	// Stop ends the generation when one of them is drawn; it is not part of the
-	// result.
+	// result. An end token that is named here ends it under IgnoreEOS too.
 	Stop []Token `json:"stop,omitempty"`
 	// Allowed are the only tokens that are drawn, end tokens included; nil is
 	// all.

@@ -315,11 +315,11 @@ func (e *Engine) isEnd(t backend.Token) bool {
 	return ok
 }
 
-// hideEnd takes the end tokens out of a mask, unless nothing else is in it.
-func (e *Engine) hideEnd(mask []uint64) {
+// hide takes tokens out of a mask, unless nothing else is in it.
+func hide(mask []uint64, tokens []backend.Token) {
 	var had [8]backend.Token
 	hidden := had[:0]
-	for _, t := range e.end {
+	for _, t := range tokens {
 		if mask[t/64]&(1<<(t%64)) != 0 {
 			mask[t/64] &^= 1 << (t % 64)
 			hidden = append(hidden, t)

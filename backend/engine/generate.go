@@ -71,7 +71,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		tokens: p.ids,
 		prompt: len(p.ids),
 	}
-	g.rules = newTokenRules(&req.Tokens, e.cfg.Model.VocabSize())
+	g.rules = newTokenRules(&req.Tokens, e.cfg.Model.VocabSize(), e.end)
 	if err := g.begin(s, compiled); err != nil {
 		e.cfg.Log.Error("engine: panic at the beginning of a generation", "request", req.ID, "error", err)
 		return nil, err
@@ -121,7 +121,7 @@ func (g *generation) replay(s *sequence) {
 			return
 		}
 		t := g.req.Resume[n]
-		if t < 0 || int(t) >= g.engine.cfg.Model.VocabSize() || g.engine.isEnd(t) {
+		if t < 0 || int(t) >= g.engine.cfg.Model.VocabSize() || g.engine.isEnd(t) || !g.rules.permits(t, made) {
 			return
 		}
 		if g.constrained {

@@ -131,22 +131,28 @@ func (g *generation) draw(s *sequence, pos int, logits []float32) (backend.Token
 		raw = append(g.engine.rawLogits[:0], logits...)
 		g.engine.rawLogits = raw
 	}
-	noEnd := g.req.IgnoreEOS || g.generated() < g.req.MinTokens
+	var hidden []backend.Token
+	early := g.generated() < g.req.MinTokens
+	switch {
+	case early:
+		hidden = g.engine.end
+	case g.req.IgnoreEOS:
+		hidden = g.rules.ignored(g.engine.end)
+	}
 	var allowed []uint64
 	if g.constrained {
 		allowed = g.mask()
-		if noEnd {
-			g.engine.hideEnd(allowed)
-		}
-	} else if noEnd {
-		for _, t := range g.engine.end {
+		hide(allowed, hidden)
+	} else {
+		for _, t := range hidden {
 			logits[t] = float32(math.Inf(-1))
 		}
 	}
 	if g.rules != nil {
-		allowed = g.rules.apply(logits, allowed, g.engine.mask, s.tokens[s.prompt:], g.generated() < g.req.MinTokens)
-		if noEnd && !g.constrained && allowed != nil {
-			g.engine.hideEnd(allowed)
+		// What is behind pos are guesses.
+		allowed = g.rules.apply(logits, allowed, g.engine.mask, s.tokens[s.prompt:pos], early)
+		if !g.constrained && allowed != nil {
+			hide(allowed, hidden)
 		}
 	}
 	t, err := g.sample.pick(logits, allowed, pos)

@@ -81,3 +81,17 @@ func TestResumeOfAnotherGenerationIsNotUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestResumeKeepsTheRules: what the rules about tokens forbid is not resumed.
+func TestResumeKeepsTheRules(t *testing.T) {
+	e := alphabetFake(t, 0)
+	for _, rules := range []backend.TokenRules{{Stop: letters("d")}, {Allowed: letters("bce")}, {Banned: [][]backend.Token{letters("cd")}}} {
+		req := &backend.Request{Turns: []backend.Turn{raw("a")}, MaxTokens: 5, IgnoreEOS: true, Tokens: rules}
+		want := mustGenerate(t, e, req)
+		again := *req
+		again.Resume = letters("bcde")
+		if got := mustGenerate(t, e, &again); got.Part.Text != want.Part.Text {
+			t.Errorf("%+v: %q, want %q", rules, got.Part.Text, want.Part.Text)
+		}
+	}
+}

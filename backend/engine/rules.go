@@ -13,16 +13,24 @@ import (
 // them.
 type tokenRules struct {
 	stop    []backend.Token // ascending
+	hold    []backend.Token // those of stop that are no end tokens
+	unnamed []backend.Token // end tokens that are not in stop
 	allowed []uint64        // a bit a token; nil for all
 	banned  [][]backend.Token
 }
 
-// newTokenRules returns nil if there are none.
-func newTokenRules(r *backend.TokenRules, vocab int) *tokenRules {
+// newTokenRules returns nil if there are none. end are the model's end tokens.
+func newTokenRules(r *backend.TokenRules, vocab int, end []backend.Token) *tokenRules {
 	if r.IsZero() {
 		return nil
 	}
 	t := &tokenRules{stop: slices.Sorted(slices.Values(r.Stop)), banned: r.Banned}
+	for _, id := range t.stop {
+		if !slices.Contains(end, id) {
+			t.hold = append(t.hold, id)
+		}
+	}
+	t.unnamed = slices.DeleteFunc(slices.Clone(end), t.stops)
 	if r.Allowed != nil {
 		t.allowed = make([]uint64, (vocab+63)/64)
 		for _, id := range r.Allowed {
@@ -71,9 +79,39 @@ func (t *tokenRules) stops(id backend.Token) bool {
 	return ok
 }
 
+// ignored are the end tokens that a request which ignores them hides: those that
+// it does not name as stops itself. It is nil-safe.
+func (t *tokenRules) ignored(end []backend.Token) []backend.Token {
+	if t == nil {
+		return end
+	}
+	return t.unnamed
+}
+
+// bans reports whether a banned sequence ends in id after output.
+func bans(banned []backend.Token, output []backend.Token) (id backend.Token, ok bool) {
+	last := len(banned) - 1
+	return banned[last], len(output) >= last && slices.Equal(output[len(output)-last:], banned[:last])
+}
+
+// permits reports whether id may follow output as part of it. It is nil-safe.
+func (t *tokenRules) permits(id backend.Token, output []backend.Token) bool {
+	if t == nil {
+		return true
+	}
+	if t.stops(id) || t.allowed != nil && t.allowed[id/64]&(1<<(id%64)) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(t.banned, func(b []backend.Token) bool {
+		last, ok := bans(b, output)
+		return ok && last == id
+	})
+}
+
 // apply takes what is forbidden after output out of logits, and out of mask,
-// which is that of the constraint, or nil; with goOn the stop tokens too. It
-// returns the mask that holds now; spare is memory for one.
+// which is that of the constraint, or nil; with goOn the stop tokens too, but
+// for end tokens, which are hidden then anyway. It returns the mask that holds
+// now; spare is memory for one.
 func (t *tokenRules) apply(logits []float32, mask, spare []uint64, output []backend.Token, goOn bool) []uint64 {
 	forbid := func(id backend.Token) {
 		if mask != nil {
@@ -92,14 +130,12 @@ func (t *tokenRules) apply(logits []float32, mask, spare []uint64, output []back
 		}
 	}
 	for _, b := range t.banned {
-		last := len(b) - 1
-		if len(output) < last || !slices.Equal(output[len(output)-last:], b[:last]) {
-			continue
+		if id, ok := bans(b, output); ok {
+			forbid(id)
 		}
-		forbid(b[last])
 	}
 	if goOn {
-		for _, id := range t.stop {
+		for _, id := range t.hold {
 			forbid(id)
 		}
 	}

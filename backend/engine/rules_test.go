@@ -1,15 +1,19 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/coppice-run/coppice/backend"
 )
 
 // alphabetFake writes the letters of the alphabet after each other.
-func alphabetFake(tb testing.TB) *Engine {
+func alphabetFake(tb testing.TB, drafts int) *Engine {
 	return newFake(tb, func(c *Config, m *fakeModel) {
+		c.Drafts = drafts
 		m.script = func(tokens []backend.Token) backend.Token {
 			last := tokens[len(tokens)-1]
 			if last >= 'a' && last < 'z' {
@@ -28,23 +32,39 @@ func letters(text string) (ids []backend.Token) {
 }
 
 func TestTokenRules(t *testing.T) {
-	e := alphabetFake(t)
-	turns := []backend.Turn{{Parts: []backend.Part{{Text: "a"}}}}
+	for _, drafts := range []int{0, 6} {
+		t.Run(fmt.Sprintf("%d drafts", drafts), func(t *testing.T) { testTokenRules(t, alphabetFake(t, drafts)) })
+	}
+}
+
+func testTokenRules(t *testing.T, e *Engine) {
+	ends := func(r *backend.Request) { // the likeliest token is the end
+		r.IgnoreEOS, r.Sampling.LogitBias = true, map[backend.Token]float64{imEnd: 1e6}
+	}
 	for _, x := range []struct {
-		name  string
-		rules backend.TokenRules
-		edit  func(r *backend.Request)
-		text  string
-		stop  backend.Token
-		err   error
+		name   string
+		prompt string // "a" if empty
+		rules  backend.TokenRules
+		edit   func(r *backend.Request)
+		text   string
+		never  string // that is not in the text
+		stop   backend.Token
+		err    error
 	}{
 		{name: "none", text: "bcdef"},
 		{name: "stop", rules: backend.TokenRules{Stop: letters("xd")}, text: "bc", stop: 'd'},
-		{name: "stop, but not so soon", rules: backend.TokenRules{Stop: letters("e")}, edit: func(r *backend.Request) { r.MinTokens = 5 }, text: "bcd*"},
+		{name: "stop, but not so soon", rules: backend.TokenRules{Stop: letters("e")}, edit: func(r *backend.Request) { r.MinTokens = 5 }, text: "bcd*", never: "e"},
+		{name: "an end token that nobody named is ignored", edit: ends, text: "bcdef"},
+		{name: "one that is a stop is not", rules: backend.TokenRules{Stop: []backend.Token{imEnd}}, edit: ends, stop: imEnd},
+		{name: "nor with others", rules: backend.TokenRules{Stop: []backend.Token{imEnd, 'x'}, Allowed: []backend.Token{imEnd, 'q'}}, edit: ends, stop: imEnd},
+		{name: "but not so soon", rules: backend.TokenRules{Stop: []backend.Token{imEnd}}, edit: func(r *backend.Request) { ends(r); r.MinTokens = 2 }, text: "bc", stop: imEnd},
+		{name: "nor in a constraint", rules: backend.TokenRules{Stop: []backend.Token{imEnd}}, edit: func(r *backend.Request) { ends(r); r.MinTokens, r.Constraint.Regex = 2, "1*" }, text: "11", stop: imEnd},
 		{name: "ignoring the end does not ignore a stop", rules: backend.TokenRules{Stop: letters("d")}, edit: func(r *backend.Request) { r.IgnoreEOS = true }, text: "bc", stop: 'd'},
 		{name: "allowed", rules: backend.TokenRules{Allowed: letters("q")}, text: "qqqqq"},
-		{name: "one banned", rules: backend.TokenRules{Banned: [][]backend.Token{letters("b")}}, text: "*"},
-		{name: "a sequence banned", rules: backend.TokenRules{Banned: [][]backend.Token{letters("cd")}}, text: "bc*"},
+		{name: "one banned", rules: backend.TokenRules{Banned: [][]backend.Token{letters("b")}}, text: "*", never: "b"},
+		{name: "a sequence banned", rules: backend.TokenRules{Banned: [][]backend.Token{letters("cd")}}, text: "bc*", never: "cd"},
+		{name: "a sequence banned that the prompt has", prompt: "efghijkefg", rules: backend.TokenRules{Banned: [][]backend.Token{letters("hi")}}, text: "h*", never: "hi"},
+		{name: "a longer one", prompt: "efghijkefg", rules: backend.TokenRules{Banned: [][]backend.Token{letters("hij")}}, text: "hi*", never: "hij"},
 		{name: "a sequence banned that is not there", rules: backend.TokenRules{Banned: [][]backend.Token{letters("xd")}}, text: "bcdef"},
 		{name: "stop in a constraint", rules: backend.TokenRules{Stop: letters("3")}, edit: func(r *backend.Request) { r.Constraint.Regex = "12345" }, text: "12", stop: '3'},
 		{name: "constraint and rule exclude each other", rules: backend.TokenRules{Allowed: letters("9")}, edit: func(r *backend.Request) { r.Constraint.Regex = "12345" }, err: backend.ErrInvalid},
@@ -54,7 +74,8 @@ func TestTokenRules(t *testing.T) {
 		{name: "nothing banned", rules: backend.TokenRules{Banned: [][]backend.Token{{}}}, err: backend.ErrInvalid},
 	} {
 		for _, logprobs := range []bool{false, true} {
-			req := &backend.Request{ID: x.name, Turns: turns, MaxTokens: 5, Tokens: x.rules, Logprobs: logprobs}
+			prompt := cmp.Or(x.prompt, "a")
+			req := &backend.Request{ID: x.name, Turns: []backend.Turn{{Parts: []backend.Part{{Text: prompt}}}}, MaxTokens: 5, Tokens: x.rules, Logprobs: logprobs}
 			if x.edit != nil {
 				x.edit(req)
 			}
@@ -67,7 +88,7 @@ func TestTokenRules(t *testing.T) {
 			}
 			got, want := res.Part.Text, x.text
 			if n := len(want); n > 0 && want[n-1] == '*' { // whatever it is, it is not what was forbidden
-				if got[:n-1] != want[:n-1] || got == "bcdef" {
+				if got[:n-1] != want[:n-1] || strings.Contains(got, x.never) {
 					t.Errorf("%s: %q, want %q", x.name, got, want)
 				}
 			} else if got != want {
@@ -88,7 +109,7 @@ func TestTokenRules(t *testing.T) {
 
 // Whoever follows a request is told of each pass that it took part in.
 func TestTrace(t *testing.T) {
-	e := alphabetFake(t)
+	e := alphabetFake(t, 0)
 	var steps []backend.Step
 	ctx := backend.WithTrace(t.Context(), &backend.Trace{Step: func(s backend.Step) { steps = append(steps, s) }})
 	res, err := e.Generate(ctx, &backend.Request{ID: "r", Turns: []backend.Turn{{Parts: []backend.Part{{Text: "a long prompt"}}}}, MaxTokens: 4}, nil)
