@@ -110,7 +110,7 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 		if q.constraintAt != "" {
 			f.fail(q.constraintAt, "and tool_choice both limit the output; use one of them")
 		}
-		q.base.Constraint, q.constraintAt = c, "tools"
+		s.constrain(&q.job, c, "tools")
 	} else if !q.base.Constraint.IsZero() {
 		q.tools.choice = toolsNone // an answer in a given form is no call
 	}

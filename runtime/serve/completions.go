@@ -271,7 +271,7 @@ func (s *Server) completionLogprobs(q *completionRequest, c *choice, offset int)
 			var m map[string]float64
 			if value != nil {
 				m = map[string]float64{}
-				for _, t := range top {
+				for _, t := range top[:min(q.topShown, len(top))] { // more were read if prompt_logprobs wants more
 					m[s.tokenName(t.Token, q.asIDs)] = finite(t.Logprob)
 				}
 				m[s.tokenName(id, q.asIDs)] = *value
@@ -313,11 +313,12 @@ func (s *Server) promptLogprobs(c *choice, n int) []map[string]promptLogprob {
 		at := map[string]promptLogprob{}
 		own := promptLogprob{Logprob: finite(c.read.Logprobs[i-1]), Token: s.tokenText(c.ids[i])}
 		if i-1 < len(c.read.Top) {
-			for k, t := range c.read.Top[i-1] {
+			top := c.read.Top[i-1]
+			for k, t := range top[:min(n, len(top))] { // more were read if logprobs wants more
 				rank := k + 1
 				if t.Token == c.ids[i] {
 					own.Rank = &rank
-				} else if k < n {
+				} else {
 					at[strconv.Itoa(int(t.Token))] = promptLogprob{finite(t.Logprob), &rank, s.tokenText(t.Token)}
 				}
 			}

@@ -206,3 +206,24 @@ func TestTokenize(t *testing.T) {
 	c.refused("/tokenize", tree{}, 400, "prompt")
 	c.refused("/tokenize", tree{"prompt": 5}, 400, "prompt")
 }
+
+// What is asked of the prompt does not change what is shown of the output, nor
+// the other way round.
+func TestLogprobsAreThoseAskedFor(t *testing.T) {
+	c := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
+	ask := func(more tree) tree {
+		body := tree{"prompt": "abd", "max_tokens": 2, "temperature": 0, "echo": true, "logprobs": 2}
+		for k, v := range more {
+			body[k] = v
+		}
+		return c.ok("/v1/completions", body)
+	}
+	alone, both := ask(nil), ask(tree{"prompt_logprobs": 9})
+	if a, b := at(alone, "choices", 0, "logprobs"), at(both, "choices", 0, "logprobs"); !reflect.DeepEqual(a, b) {
+		t.Errorf("logprobs are %v, with prompt_logprobs %v", a, b)
+	}
+	few, many := ask(tree{"logprobs": nil, "prompt_logprobs": 1}), ask(tree{"logprobs": 9, "prompt_logprobs": 1})
+	if a, b := at(few, "choices", 0, "prompt_logprobs"), at(many, "choices", 0, "prompt_logprobs"); !reflect.DeepEqual(a, b) {
+		t.Errorf("prompt_logprobs are %v, with logprobs %v", a, b)
+	}
+}

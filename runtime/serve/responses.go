@@ -201,7 +201,7 @@ func (s *Server) readResponse(r *http.Request, f *fields) (*responseRequest, err
 		if q.constraintAt != "" {
 			f.fail(q.constraintAt, "and tool_choice both limit the output; use one of them")
 		}
-		q.base.Constraint, q.constraintAt = c, "tools"
+		s.constrain(&q.job, c, "tools")
 	} else if !q.base.Constraint.IsZero() {
 		q.tools.choice = toolsNone // an answer in a given form is no call
 	}
@@ -371,7 +371,7 @@ func (s *Server) readResponseText(f *fields, q *responseRequest) {
 	if q.constraintAt != "" {
 		f.fail("text.format", "and %s both limit the output; use one of them", q.constraintAt)
 	}
-	q.base.Constraint, q.constraintAt = c, "text.format"
+	s.constrain(&q.job, c, "text.format")
 }
 
 // readText reads a member that is a string or a list of parts of text.

@@ -40,7 +40,39 @@ func TestTokenRules(t *testing.T) {
 			t.Errorf("%v: streamed %q, whole %q", x.more, said.String(), got)
 		}
 	}
-	got := c.ok("/generate", tree{"text": "a", "sampling_params": tree{"temperature": 0, "stop": "e", "no_stop_trim": true, "max_new_tokens": 9}})
+	// An end token that is named ends the text also where others are ignored.
+	for _, x := range []struct {
+		more tree
+		text string
+		stop any
+	}{
+		{tree{}, "z", nil},
+		{tree{"stop_token_ids": []any{256}}, "z", nil}, // as it would anyway
+		{tree{"ignore_eos": true, "stop_token_ids": []any{256}}, "z", 256.0},
+		{tree{"ignore_eos": true, "stop_token_ids": []any{256}, "guided_regex": "z"}, "z", nil},
+	} {
+		body := tree{"prompt": "y", "max_tokens": 3, "temperature": 0}
+		for k, v := range x.more {
+			body[k] = v
+		}
+		got := at(c.ok("/v1/completions", body), "choices", 0)
+		if at(got, "text") != x.text || at(got, "stop_reason") != x.stop || at(got, "finish_reason") != "stop" {
+			t.Errorf("%v: %v", x.more, got)
+		}
+	}
+	if got := c.ok("/v1/completions", tree{"prompt": "y", "max_tokens": 3, "temperature": 0, "ignore_eos": true}); at(got, "choices", 0, "finish_reason") != "length" {
+		t.Error(got)
+	}
+	got := c.ok("/generate", tree{"text": "y", "sampling_params": tree{"temperature": 0, "ignore_eos": true, "stop_token_ids": []any{256}}})
+	if got["text"] != "z" || at(got, "meta_info", "finish_reason", "matched") != 256.0 {
+		t.Error(got)
+	}
+	got = c.ok("/v1/chat/completions", ask("y", "ignore_eos", true, "stop_token_ids", []any{256}, "temperature", 0, "tool_choice", tree{"type": "function", "function": tree{"name": "f"}},
+		"tools", []any{tree{"type": "function", "function": tree{"name": "f", "parameters": tree{"type": "object", "maxProperties": 0}}}}))
+	if at(got, "choices", 0, "finish_reason") != "stop" || at(got, "choices", 0, "stop_reason") != nil {
+		t.Error(got)
+	}
+	got = c.ok("/generate", tree{"text": "a", "sampling_params": tree{"temperature": 0, "stop": "e", "no_stop_trim": true, "max_new_tokens": 9}})
 	if got["text"] != "bcde" || at(got, "meta_info", "finish_reason", "matched") != "e" {
 		t.Error(got)
 	}

@@ -70,8 +70,9 @@ func (s *Server) readBias(f *fields) map[backend.Token]float64 {
 }
 
 // readStop reads stop strings and the ids that end a generation. The model's end
-// tokens end it anyway.
-func (s *Server) readStop(f *fields, name string, limit int, rules *backend.TokenRules) []string {
+// tokens among them say something only if those are ignored: else they end it
+// anyway.
+func (s *Server) readStop(f *fields, name string, limit int, rules *backend.TokenRules, ignoreEnd bool) []string {
 	stop := f.texts(name, limit)
 	for _, t := range stop {
 		if t == "" {
@@ -79,7 +80,7 @@ func (s *Server) readStop(f *fields, name string, limit int, rules *backend.Toke
 		}
 	}
 	for _, id := range s.readTokens(f, "stop_token_ids") {
-		if !slices.Contains(s.cfg.Vocabulary.EndTokens(), id) {
+		if ignoreEnd || !slices.Contains(s.cfg.Vocabulary.EndTokens(), id) {
 			rules.Stop = append(rules.Stop, id)
 		}
 	}
@@ -159,21 +160,31 @@ func (s *Server) readRules(f *fields, rules *backend.TokenRules) {
 func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	r := &j.base
 	r.Sampling = s.readSampling(f)
-	r.Stop = s.readStop(f, "stop", maxStops, &r.Tokens)
+	r.Constraint, j.constraintAt = readConstraint(f)
+	// A complete constraint ends.
+	r.IgnoreEOS = f.flag("ignore_eos", false) && r.Constraint.IsZero()
+	r.Stop = s.readStop(f, "stop", maxStops, &r.Tokens, r.IgnoreEOS)
 	s.readRules(f, &r.Tokens)
 	j.keepStop = f.flag("include_stop_str_in_output", false)
 	r.MinTokens = int(f.whole("min_tokens", 0, 0, math.MaxInt32))
-	r.IgnoreEOS = f.flag("ignore_eos", false)
-	r.Constraint, j.constraintAt = readConstraint(f)
 	r.Salt = t.salt(readSalt(f, "cache_salt"))
 	j.n = int(f.whole("n", 1, 1, int64(s.cfg.Limits.Choices)))
 	f.whole("priority", 0, math.MinInt32, math.MaxInt32)
 	f.refuse("use logit_bias, allowed_token_ids, bad_words or a grammar", "logits_processors")
 	f.refuse("sampling is the only way to generate", "use_beam_search", "repetition_detection")
 	f.refuse("only log-probabilities of the likeliest tokens are shown", "logprob_token_ids")
-	if r.IgnoreEOS && !r.Constraint.IsZero() {
-		r.IgnoreEOS = false // a complete constraint ends
+}
+
+// constrain limits the output of a job by what the field at stands for.
+func (s *Server) constrain(j *job, c backend.Constraint, at string) {
+	j.base.Constraint, j.constraintAt = c, at
+	if !j.base.IgnoreEOS {
+		return
 	}
+	j.base.IgnoreEOS = false // as in readCommon
+	j.base.Tokens.Stop = slices.DeleteFunc(j.base.Tokens.Stop, func(id backend.Token) bool {
+		return slices.Contains(s.cfg.Vocabulary.EndTokens(), id)
+	})
 }
 
 func readSalt(f *fields, name string) string {

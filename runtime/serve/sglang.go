@@ -193,15 +193,14 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 	if b.MinTokens > b.MaxTokens {
 		p.fail("min_new_tokens", "is more than max_new_tokens")
 	}
-	b.Stop = s.readStop(p, "stop", 32, &b.Tokens)
 	q.keepStop = p.flag("no_stop_trim", false)
-	b.IgnoreEOS = p.flag("ignore_eos", false)
 	q.n = int(p.whole("n", 1, 1, int64(s.cfg.Limits.Choices)))
 	b.Constraint, q.constraintAt = readConstraint(&fields{members: pick(p, "regex", "json_schema", "ebnf", "structural_tag"), path: p.path, first: p.first})
 	if q.constraintAt != "" {
 		q.constraintAt = "sampling_params." + q.constraintAt
-		b.IgnoreEOS = false
 	}
+	b.IgnoreEOS = p.flag("ignore_eos", false) && q.constraintAt == ""
+	b.Stop = s.readStop(p, "stop", 32, &b.Tokens, b.IgnoreEOS)
 	p.refuse("use regex, which limits the whole output", "stop_regex")
 	p.refuse("sampling is the only way to generate", "beam_width", "custom_params")
 }
