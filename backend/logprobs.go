@@ -11,8 +11,10 @@ type LogprobRequest struct {
 	// the text, so that it is in the cache.
 	From int `json:"from"`
 	// Top is how many of the likeliest tokens to report beside each.
-	Top  int    `json:"top,omitempty"`
-	Salt string `json:"salt,omitempty"`
+	Top int `json:"top,omitempty"`
+	// Next are tokens whose log-probability after the whole text is wanted.
+	Next []Token `json:"next,omitempty"`
+	Salt string  `json:"salt,omitempty"`
 }
 
 // TokenLogprob is a token with its log-probability in nats.
@@ -23,8 +25,9 @@ type TokenLogprob struct {
 
 // LogprobResult answers a LogprobRequest.
 type LogprobResult struct {
-	Logprobs []float64        `json:"logprobs"`      // of Tokens[From:], in nats
-	Top      [][]TokenLogprob `json:"top,omitempty"` // the same places, the likeliest first
+	Logprobs []float64        `json:"logprobs"`       // of Tokens[From:], in nats
+	Top      [][]TokenLogprob `json:"top,omitempty"`  // the same places, the likeliest first
+	Next     []float64        `json:"next,omitempty"` // of the request's Next, in nats
 	Usage    Usage            `json:"usage"`
 }
 

@@ -108,7 +108,7 @@ type Config struct {
 	// the options of a constraint that leaves few, such as the values of an enum;
 	// none by default. Deciding between them then takes no pass of its own; the
 	// output is the same. It is worth its tokens where a pass of a few tokens
-	// costs about as much as one of one.
+	// costs about as much as one of one. A Launcher does without.
 	Choices int
 	// Planning is called at the end of the planning of each step, in the goroutine
 	// that computes: a simulation of slow planning. Nil for none.

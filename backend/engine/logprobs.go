@@ -43,9 +43,11 @@ func (e *Engine) read(ctx context.Context, req *backend.LogprobRequest) (*backen
 	case n > e.context:
 		return nil, &backend.ContextLengthError{Prompt: n, Context: e.context}
 	}
-	for _, t := range req.Tokens {
-		if t < 0 || int(t) >= e.tok.Size() {
-			return nil, fmt.Errorf("%w: token %d, the vocabulary has %d", backend.ErrInvalid, t, e.tok.Size())
+	for _, list := range [...][]backend.Token{req.Tokens, req.Next} {
+		for _, t := range list {
+			if t < 0 || int(t) >= e.tok.Size() {
+				return nil, fmt.Errorf("%w: token %d, the vocabulary has %d", backend.ErrInvalid, t, e.tok.Size())
+			}
 		}
 	}
 	r := &reading{req: req, out: newOutput[*backend.LogprobResult]()}
@@ -88,8 +90,18 @@ func (r *reading) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		}
 		return
 	}
+	var err error
+	if len(r.req.Next) > 0 {
+		lse := logSumExp(logits)
+		r.res.Next = make([]float64, len(r.req.Next))
+		for i, t := range r.req.Next {
+			if r.res.Next[i] = float64(logits[t]) - lse; r.res.Next[i] != r.res.Next[i] {
+				err = errNaN
+			}
+		}
+	}
 	e.sched.remove(s)
-	e.finish(s, nil)
+	e.finish(s, err)
 }
 
 func (r *reading) finish(_ *Engine, s *sequence, err error) {

@@ -51,6 +51,18 @@ func TestLogprobsOfAGeneration(t *testing.T) {
 			t.Errorf("place %d: %v, by hand %v", i+1, lp, hand[i])
 		}
 	}
+	// Several tokens that may follow take one pass, and are what each is alone.
+	first := got.Part.Tokens[0]
+	for range 2 {
+		n, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: prompt, From: len(prompt), Next: []backend.Token{first, 7, first}, Salt: "x"})
+		if err != nil || len(n.Logprobs) != 0 || len(n.Next) != 3 || n.Next[0] != got.Logprobs[0] || n.Next[2] != n.Next[0] || passes(n.Usage) != 1 {
+			t.Errorf("%+v, %v; generated %v", n, err, got.Logprobs[0])
+		}
+		seven, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: append(slices.Clip(prompt), 7), From: len(prompt)})
+		if err != nil || seven.Logprobs[0] != n.Next[1] {
+			t.Errorf("%v, %v; alone %v", n.Next, err, seven.Logprobs)
+		}
+	}
 }
 
 // A text that is only computed is found by the next who begins with it.
@@ -76,6 +88,7 @@ func TestLogprobsRefuses(t *testing.T) {
 		{From: 1}, {Tokens: []backend.Token{1, 2}}, {Tokens: []backend.Token{1, 2}, From: 3},
 		{Tokens: []backend.Token{1, -2}, From: 1}, {Tokens: []backend.Token{1, 1 << 30}, From: 1},
 		{Tokens: []backend.Token{1, 2}, From: 1, Top: -1}, {Tokens: []backend.Token{1, 2}, From: 1, Top: 1 << 30},
+		{Tokens: []backend.Token{1, 2}, From: 2, Next: []backend.Token{3, -1}}, {Tokens: []backend.Token{1, 2}, From: 2, Next: []backend.Token{1 << 30}},
 	} {
 		if _, err := e.Logprobs(t.Context(), &r); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%+v: %v", r, err)

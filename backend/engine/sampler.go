@@ -51,7 +51,7 @@ func checkSampling(p *backend.Sampling, vocab int) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: sampling: %s", backend.ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	finite := func(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+	finite := func(f float64) bool { return !math.IsNaN(f) && !math.IsInf(float64(float32(f)), 0) } // as logits are
 	switch {
 	case !finite(p.Temperature) || p.Temperature < 0:
 		return bad("temperature %v, want 0 or more", p.Temperature)
@@ -61,8 +61,8 @@ func checkSampling(p *backend.Sampling, vocab int) error {
 		return bad("top_p %v, want 0 to 1", p.TopP)
 	case !(p.MinP >= 0 && p.MinP <= 1):
 		return bad("min_p %v, want 0 to 1", p.MinP)
-	case !finite(p.RepetitionPenalty) || p.RepetitionPenalty < 0:
-		return bad("repetition_penalty %v, want more than 0", p.RepetitionPenalty)
+	case !finite(p.RepetitionPenalty) || p.RepetitionPenalty != 0 && p.RepetitionPenalty < 0.01:
+		return bad("repetition_penalty %v, want 0.01 or more, or 0 for none", p.RepetitionPenalty)
 	case !finite(p.FrequencyPenalty) || !finite(p.PresencePenalty):
 		return bad("a penalty is not finite")
 	}
@@ -70,7 +70,7 @@ func checkSampling(p *backend.Sampling, vocab int) error {
 		if t < 0 || int(t) >= vocab {
 			return bad("logit_bias of token %d, the vocabulary has %d", t, vocab)
 		}
-		if math.IsNaN(b) || math.IsInf(b, 1) {
+		if math.IsNaN(b) || b > math.MaxFloat32 {
 			return bad("logit_bias of token %d is %v", t, b)
 		}
 	}
