@@ -62,9 +62,8 @@ func (c *socket) chat(program string, data []byte) bool {
 		c.mu.Unlock()
 		if w != nil {
 			w.stop()
-			if x := c.tenant.chatOf(w.chat); x != nil {
-				x.cancel(errCancelled)
-			}
+			<-w.done // the name is free again
+			w.run.cancel(errCancelled)
 		}
 		return true
 	default:
@@ -85,6 +84,9 @@ func (c *socket) chat(program string, data []byte) bool {
 		c.send(ctx, chatFrame{Type: "end", RequestID: id})
 	})
 	if err != nil {
+		if kind == "send" { // nobody would ever watch it
+			x.cancel(errCancelled)
+		}
 		return fail(err)
 	}
 	return true

@@ -3,11 +3,14 @@ package serve
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -161,6 +164,79 @@ func TestUIMistakes(t *testing.T) {
 	}
 	if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseUnsupportedData) {
 		t.Error(err)
+	}
+}
+
+// chatPeer opens the websocket on which a program answers chats.
+func (c *client) chatPeer(program string) *peer {
+	c.t.Helper()
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(c.url, "http")+"/v1/programs/"+program+"/chat", nil)
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() { conn.Close() })
+	return &peer{c.t, conn}
+}
+
+// ends waits for the end of the nth run of all.
+func (c *client) ends(n int) *run {
+	c.t.Helper()
+	t := c.srv.tenants.anyone
+	t.mu.Lock()
+	x := t.order[n]
+	t.mu.Unlock()
+	select {
+	case <-x.done:
+	case <-time.After(10 * time.Second):
+		c.t.Fatalf("run %d goes on", n)
+	}
+	return x
+}
+
+// A run that a message started and that cannot be watched does not go on unwatched.
+func TestChatsThatCannotBeWatched(t *testing.T) {
+	for name, x := range map[string]struct{ watches, second int }{"too many": {1, 2}, "the same request": {8, 1}} {
+		t.Run(name, func(t *testing.T) { testUnwatchable(t, x.watches, x.second) })
+	}
+}
+
+func testUnwatchable(t *testing.T, watches, second int) {
+	m, gate := looksModel(), puppet.NewGate()
+	m.SetGate(gate)
+	c := serveFor(t, m, func(c *Config) { c.Limits.Watches = watches })
+	c.ok("/v1/programs", looks)
+	p := c.chatPeer("looks")
+	p.send(tree{"type": "send", "requestId": "1", "id": "c", "inputs": tree{"topic": "x"}})
+	p.typed("start")
+	p.send(tree{"type": "send", "requestId": fmt.Sprint(second), "id": "d", "inputs": tree{"topic": "x"}})
+	if m := p.typed("error"); m["requestId"] != fmt.Sprint(second) {
+		t.Error(m)
+	}
+	if r := c.ends(1); !errors.Is(r.err, errCancelled) || r.status() != runCancelled {
+		t.Errorf("the second run is %s: %v", r.status(), r.err)
+	}
+	gate.Open()
+	if r := c.ends(0); r.err != nil {
+		t.Errorf("the first run failed: %v", r.err)
+	}
+}
+
+// An abort ends the run of the request that it names, however many the chat has.
+func TestAbortOfAChat(t *testing.T) {
+	m, gate := looksModel(), puppet.NewGate()
+	m.SetGate(gate)
+	c := serveFor(t, m, nil)
+	c.ok("/v1/programs", looks)
+	p := c.chatPeer("looks")
+	for _, id := range []string{"1", "2"} {
+		p.send(tree{"type": "send", "requestId": id, "id": "c", "inputs": tree{"topic": "x"}})
+		p.until(func(m tree) bool { return m["type"] == "start" && m["requestId"] == id })
+	}
+	p.send(tree{"type": "abort", "requestId": "1"})
+	if r := c.ends(0); !errors.Is(r.err, errCancelled) {
+		t.Error(r.err)
+	}
+	gate.Open()
+	if r := c.ends(1); r.err != nil {
+		t.Error(r.err)
 	}
 }
 

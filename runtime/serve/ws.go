@@ -46,7 +46,7 @@ type socket struct {
 type watching struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when nothing more is sent for it
-	chat string        // that the run answers, if it does
+	run  *run
 }
 
 // socketProtocol names the version of the messages and events. A client need not
@@ -383,7 +383,7 @@ func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
 // then has tell send the rest in a goroutine of its own.
 func (c *socket) follow(x *run, name string, first any, tell func(ctx context.Context)) error {
 	ctx, stop := context.WithCancel(c.ctx)
-	w := &watching{stop: stop, done: make(chan struct{}), chat: x.chat}
+	w := &watching{stop: stop, done: make(chan struct{}), run: x}
 	c.mu.Lock()
 	_, twice := c.watches[name]
 	full := len(c.watches) >= c.s.cfg.Limits.Watches
