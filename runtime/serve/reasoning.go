@@ -138,6 +138,16 @@ func (r *answerReader) push(text string) (p answerPart) {
 	return p
 }
 
+// held is the number of bytes at the end of the text of which it is not known yet
+// what they are.
+func (r *answerReader) held() int {
+	n := len(r.think.held) + len(r.calls.held)
+	if r.calls.in {
+		n += len(r.calls.gap) + len(openTag)
+	}
+	return n
+}
+
 func (r *answerReader) finish() (p answerPart) {
 	var said string
 	p.thought, said = r.think.finish()

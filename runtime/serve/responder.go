@@ -67,6 +67,7 @@ type responder struct {
 	out    *sse // nil if the answer is not streamed
 	seq    int
 	answer answerReader
+	shown  shownTokens
 	items  []any // finished
 
 	message *outputMessage
@@ -103,21 +104,49 @@ func (b *responder) of(kind, id string, part bool) responseEvent {
 
 // whole is an answer that comes at once.
 func (b *responder) whole(c *choice) {
-	var lp []chatLogprob
 	if b.q.logprobs {
-		lp = b.s.chatLogprobs(c, b.q.topShown, false).Content
+		b.tokens(c)
+	} else {
+		b.text(c.result.Part.Text)
 	}
-	b.text(c.result.Part.Text, lp)
 	b.finish(c)
 }
 
 // text adds the next text. It goes in pieces that end where a call may end, so
 // that what comes after a call is told after it.
-func (b *responder) text(text string, lp []chatLogprob) {
+func (b *responder) text(text string) {
 	for piece := range strings.SplitAfterSeq(text, ">") {
-		b.take(b.answer.push(piece), lp)
-		lp = nil
+		p := b.answer.push(piece)
+		b.shown.read += len(piece)
+		b.take(p, b.shown.take(b.answer.held(), p.said != ""))
 	}
+}
+
+// shownTokens are the log-probabilities of tokens whose text is held back: until
+// it is known whether it is said, thought or part of a call. Those of what is
+// said are shown with it, the others are not.
+type shownTokens struct {
+	read  int // bytes of the text up to here
+	queue []shownToken
+}
+
+type shownToken struct {
+	at int // its first byte in the text
+	lp chatLogprob
+}
+
+// take returns those of the text up to the bytes that are held back. They are
+// dropped unless that was said.
+func (t *shownTokens) take(held int, said bool) (out []chatLogprob) {
+	n := 0
+	for n < len(t.queue) && t.queue[n].at < t.read-held {
+		if said {
+			out = append(out, t.queue[n].lp)
+		}
+		n++
+	}
+	t.queue = t.queue[n:]
+	return out
 }
 
 // take adds a piece of the answer.
@@ -129,7 +158,7 @@ func (b *responder) take(p answerPart, lp []chatLogprob) {
 		e.Delta = &p.thought
 		b.emit(e)
 	}
-	if p.said != "" || len(lp) > 0 && p.thought == "" && len(p.calls) == 0 {
+	if p.said != "" || len(lp) > 0 {
 		b.openMessage()
 		part := &b.message.Content[0]
 		part.Text += p.said
@@ -232,7 +261,9 @@ func (b *responder) close(status string) {
 
 // finish ends the response.
 func (b *responder) finish(c *choice) {
-	b.take(b.answer.finish(), nil)
+	p := b.answer.finish()
+	// A last token may be a part of a character, and have no text.
+	b.take(p, b.shown.take(-1, p.said != "" || b.message != nil))
 	c.thought = b.s.tokensOf(c, b.answer.think.ended)
 	b.end, b.status = c, "completed"
 	if finishReason(c.result, b.q.tools, 0) == "length" {
@@ -265,7 +296,7 @@ func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, b *respo
 			case x.end == nil:
 				b.begin()
 				if !b.q.logprobs {
-					b.text(x.delta.Text, nil)
+					b.text(x.delta.Text)
 				}
 			default:
 				b.begin()
@@ -302,10 +333,9 @@ func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, b *respo
 func (b *responder) tokens(c *choice) {
 	all := b.s.chatLogprobs(c, b.q.topShown, false).Content
 	for i, text := range b.s.pieces(c.result) {
-		var lp []chatLogprob
 		if i < len(all) {
-			lp = all[i : i+1]
+			b.shown.queue = append(b.shown.queue, shownToken{b.shown.read, all[i]})
 		}
-		b.text(text, lp)
+		b.text(text)
 	}
 }

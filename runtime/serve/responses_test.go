@@ -119,21 +119,25 @@ func TestResponses(t *testing.T) {
 		})
 		c := serveFor(t, m, nil)
 		plain := c.ok("/v1/responses", x.body)
-		var got []string
-		for _, item := range plain["output"].([]any) {
-			switch at(item, "type") {
-			case "message":
-				got = append(got, "message: "+at(item, "content", 0, "text").(string))
-			case "function_call":
-				got = append(got, "function_call: "+at(item, "name").(string)+" "+at(item, "arguments").(string))
+		check := func(plain tree) {
+			t.Helper()
+			var got []string
+			for _, item := range plain["output"].([]any) {
+				switch at(item, "type") {
+				case "message":
+					got = append(got, "message: "+at(item, "content", 0, "text").(string))
+				case "function_call":
+					got = append(got, "function_call: "+at(item, "name").(string)+" "+at(item, "arguments").(string))
+				}
+				if at(item, "id") == "" || at(item, "status") != x.status {
+					t.Errorf("%s: %v", x.name, item)
+				}
 			}
-			if at(item, "id") == "" || at(item, "status") != x.status {
-				t.Errorf("%s: %v", x.name, item)
+			if !reflect.DeepEqual(got, x.output) || plain["status"] != x.status || plain["object"] != "response" {
+				t.Errorf("%s: %v, %q", x.name, plain["status"], got)
 			}
 		}
-		if !reflect.DeepEqual(got, x.output) || plain["status"] != x.status || plain["object"] != "response" {
-			t.Errorf("%s: %v, %q", x.name, plain["status"], got)
-		}
+		check(plain)
 		if cut := x.status == "incomplete"; cut != (at(plain, "incomplete_details", "reason") == "max_output_tokens") {
 			t.Errorf("%s: %v", x.name, plain["incomplete_details"])
 		}
@@ -141,7 +145,35 @@ func TestResponses(t *testing.T) {
 		x.body["stream"] = true
 		events := c.events("/v1/responses", x.body)
 		checkResponseEvents(t, x.name, events, plain)
+
+		x.body["include"], x.body["stream"] = []any{"message.output_text.logprobs"}, false
+		looked := c.ok("/v1/responses", x.body)
+		check(looked)
+		checkShownTokens(t, x.name, looked)
+		x.body["stream"] = true
+		checkResponseEvents(t, x.name+" with logprobs", c.events("/v1/responses", x.body), looked)
 	}
+}
+
+// checkShownTokens checks that a message shows the tokens that its text is of.
+func checkShownTokens(t *testing.T, name string, response tree) {
+	t.Helper()
+	for _, item := range response["output"].([]any) {
+		var text []byte
+		for _, lp := range anyList(at(item, "content", 0, "logprobs")) {
+			for _, b := range anyList(at(lp, "bytes")) {
+				text = append(text, byte(b.(float64)))
+			}
+		}
+		if at(item, "type") == "message" && string(text) != at(item, "content", 0, "text") {
+			t.Errorf("%s: log-probabilities of %q in %v", name, text, item)
+		}
+	}
+}
+
+func anyList(v any) []any {
+	l, _ := v.([]any)
+	return l
 }
 
 // checkResponseEvents puts the pieces of a streamed response together as clients
@@ -279,6 +311,14 @@ func TestThoughtsAndLogprobsOfResponses(t *testing.T) {
 	}
 	body["stream"] = true
 	checkResponseEvents(t, "thoughts", c.events("/v1/responses", body), plain)
+	body = tree{"input": "x", "include": []any{"message.output_text.logprobs"}}
+	plain = c.ok("/v1/responses", body)
+	if n := len(plain["output"].([]any)); n != 2 || at(plain, "output", 0, "content", 0, "text") != "hm" {
+		t.Errorf("%d items with log-probabilities: %v", n, plain)
+	}
+	checkShownTokens(t, "thoughts", plain)
+	body["stream"] = true
+	checkResponseEvents(t, "thoughts with logprobs", c.events("/v1/responses", body), plain)
 
 	body = tree{"input": "x", "include": []any{"message.output_text.logprobs"}, "chat_template_kwargs": tree{"enable_thinking": false}}
 	m2 := puppet.New()
