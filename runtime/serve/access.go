@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Key is an API key. Whoever has it is a tenant.
@@ -213,6 +214,11 @@ func (s *Server) withOrigin(next http.Handler) http.Handler {
 // recovered turns a panic of a handler into an answer; the process lives on.
 func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// net/http reads what a handler leaves of a body before it answers: that must
+		// come in time too.
+		if r.ContentLength != 0 {
+			http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.Limits.ReadTime))
+		}
 		defer func() {
 			v := recover()
 			if v == nil {

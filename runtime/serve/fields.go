@@ -255,11 +255,6 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	if r.ContentLength > 0 {
 		buf.Grow(int(r.ContentLength) + bytes.MinRead)
 	}
-	// The deadline is for the body only: when it passes later on, the request
-	// would be taken for one whose client is gone.
-	rc := http.NewResponseController(w)
-	rc.SetReadDeadline(time.Now().Add(s.cfg.Limits.ReadTime))
-	defer rc.SetReadDeadline(time.Time{})
 	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		var over *http.MaxBytesError
 		if errors.As(err, &over) {
@@ -267,6 +262,9 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 		}
 		return nil, badRequest("", "the body could not be read: %v", err)
 	}
+	// The deadline is for the body only: when it passes later on, the request
+	// would be taken for one whose client is gone.
+	http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return buf.Bytes(), nil
 }
 

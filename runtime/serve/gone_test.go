@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -264,5 +267,24 @@ func TestDrain(t *testing.T) {
 	gate.Open()
 	if out := <-answer; at(out, "choices", 0, "message", "content") != "done" {
 		t.Error(out)
+	}
+}
+
+// A client that never sends the body it has promised is not waited for.
+func TestBodiesThatNeverCome(t *testing.T) {
+	c := serveFor(t, looksModel(), func(c *Config) { c.Limits.ReadTime = 10 * time.Millisecond })
+	for _, line := range []string{"GET /v1/models", "POST /none", "POST /v1/completions", "POST /v1/programs", "PUT /v1/models", "GET /metrics", "POST /ping"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, line+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if answer, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(answer), "HTTP/1.1 ") {
+			t.Errorf("%s: %v after %q", line, err, answer)
+		}
+		conn.Close()
 	}
 }

@@ -34,10 +34,6 @@ func (s *Server) journalEvents(w http.ResponseWriter, r *http.Request) error {
 	if failed != nil {
 		return failed
 	}
-	w.Header().Set("Content-Type", "application/jsonl")
-	_, err = w.Write(out.Bytes())
-	if err != nil {
-		s.cfg.Log.Debug("a client went away", "error", err)
-	}
+	writeDocument(w, http.StatusOK, "application/jsonl", out.Bytes())
 	return nil
 }

@@ -26,8 +26,14 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 		status = http.StatusInternalServerError
 		data = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":null}}`)
 	}
+	writeDocument(w, status, "application/json", data)
+}
+
+// writeDocument answers with data. A client that does not take it in time is given
+// up.
+func writeDocument(w http.ResponseWriter, status int, kind string, data []byte) {
 	h := w.Header()
-	h.Set("Content-Type", "application/json")
+	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(data)))
 	rc := http.NewResponseController(w)
 	rc.SetWriteDeadline(time.Now().Add(documentTimeout))
@@ -105,7 +111,8 @@ func (e *sse) flush() error {
 	if e.err != nil || e.buf.Len() == 0 {
 		return e.err
 	}
-	if !e.started {
+	first := !e.started
+	if first {
 		e.started = true
 		h := e.w.Header()
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -120,6 +127,9 @@ func (e *sse) flush() error {
 		e.err = e.rc.Flush()
 	}
 	e.rc.SetWriteDeadline(time.Time{})
+	if first { // that of a body which the handler has not read
+		e.rc.SetReadDeadline(time.Time{})
+	}
 	e.buf.Reset()
 	return e.err
 }
