@@ -25,8 +25,8 @@ type Key struct {
 	// key shares with no other.
 	Salt string
 	// Operator keys see what concerns all tenants: /metrics, /load, the counters
-	// of /server_info, and may flush the cache. If no key is one, all keys may
-	// see it, and none flush.
+	// of /server_info, /v1/engine, and may flush the cache. The others do not; but
+	// if there is one key only, it sees all but the cache.
 	Operator bool
 	Limits   KeyLimits
 }

@@ -154,7 +154,7 @@ func (s *Server) readCompletion(r *http.Request, f *fields) (*completionRequest,
 			f.fail("best_of", "is not for streams, unless it is n")
 		}
 		s.canLogprobs(f, "best_of", 0)
-		q.n, q.base.Logprobs = best, true
+		q.n, q.countAt, q.base.Logprobs = best, "best_of", true
 	}
 	if q.promptTop = s.readPromptLogprobs(f, &q.job, q.stream); q.promptTop >= 0 {
 		q.readFrom, q.readTop = 0, max(q.readTop, q.promptTop)

@@ -33,6 +33,9 @@ type job struct {
 
 	constraintAt string // the field that the constraint came from
 	promptAt     string // the field that the prompt came from
+	countAt      string // the field that n came from
+
+	bills []promptBill // by prompt
 }
 
 func (j *job) choices() int { return len(j.prompts) * j.n }
@@ -87,11 +90,19 @@ func (q *queue) take(old []step) []step {
 // goroutine; its error ends the job. When run returns nothing of the job is
 // left at work.
 func (s *Server) run(ctx context.Context, j *job, handle func([]step) error) error {
+	if most := s.most(j.tenant); j.choices() > most {
+		at := j.countAt
+		if j.n == 1 {
+			at = j.promptAt
+		}
+		return badRequest(at, "%s asks for %d generations, at most %d may be at work at once", at, j.choices(), most)
+	}
 	release, err := s.admit(j.tenant, j.choices())
 	if err != nil {
 		return err
 	}
 	defer release()
+	j.bills = make([]promptBill, len(j.prompts))
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Limits.RequestTime, errTimeout)
 	defer cancel()
 	aborted, done := s.aborts.add(jobName{j.tenant, j.id}, cancel)
@@ -177,6 +188,20 @@ func (s *Server) jobError(ctx context.Context, j *job, err error) error {
 // one runs one choice.
 func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.Delta)) (*choice, error) {
 	c := &choice{prompt: &j.prompts[index/j.n]}
+	bill := s.newBill(j.tenant.quota, &j.bills[index/j.n], func() int {
+		if ids, err := s.tokens(c.prompt); err == nil {
+			return len(ids)
+		}
+		return estimate(c.prompt.turns)
+	})
+	defer func() { // however it ends, also by a panic
+		if c.result == nil {
+			bill.leave(ctx.Err() != nil)
+			return
+		}
+		u := &c.result.Usage
+		bill.pay(u.PromptTokens, u.SampledTokens+u.ForcedTokens)
+	}()
 	req := j.base
 	req.ID = j.id
 	if j.choices() > 1 {
@@ -204,13 +229,14 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 			x.choice = index
 		}
 	}
-	ctx = backend.WithTrace(ctx, &backend.Trace{Step: x.add})
+	ctx = bill.watch(backend.WithTrace(ctx, &backend.Trace{Step: x.add}))
 	var err error
 	if j.nothing {
 		err = s.computeOnly(ctx, c, &req)
 	} else {
 		c.result, err = s.be.Generate(ctx, &req, func(d backend.Delta) {
 			m.delta(d)
+			bill.delta(d)
 			emit(d)
 		})
 	}
@@ -230,11 +256,6 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 	}
 	m.finished(c.result.Finish, &c.result.Usage)
 	m.times(x)
-	u := &c.result.Usage
-	if index%j.n == 0 { // a prompt counts once
-		j.tenant.quota.spend(u.PromptTokens)
-	}
-	j.tenant.quota.spend(u.SampledTokens + u.ForcedTokens)
 	return c, nil
 }
 
@@ -320,10 +341,11 @@ func (s *Server) look(ctx context.Context, j *job, c *choice, req *backend.Reque
 	return nil
 }
 
-// aborts are the jobs at work by name, for clients that end them.
+// aborts are the jobs at work, for clients that end them by name. A client may
+// give several the same.
 type aborts struct {
 	mu   sync.Mutex
-	jobs map[jobName]*abort
+	jobs map[*abort]jobName
 }
 
 // jobName is an id that a tenant gave, or got.
@@ -343,9 +365,9 @@ func (a *aborts) add(name jobName, cancel context.CancelFunc) (aborted func() bo
 	defer a.mu.Unlock()
 	e := &abort{cancel: cancel}
 	if a.jobs == nil {
-		a.jobs = map[jobName]*abort{}
+		a.jobs = map[*abort]jobName{}
 	}
-	a.jobs[name] = e
+	a.jobs[e] = name
 	aborted = func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -354,17 +376,15 @@ func (a *aborts) add(name jobName, cancel context.CancelFunc) (aborted func() bo
 	return aborted, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if a.jobs[name] == e {
-			delete(a.jobs, name)
-		}
+		delete(a.jobs, e)
 	}
 }
 
-// abort ends the tenant's job of that name, or all of its jobs.
+// abort ends the tenant's jobs of that name, or all of its jobs.
 func (a *aborts) abort(name jobName, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for n, e := range a.jobs {
+	for e, n := range a.jobs {
 		if n == name || all && n.tenant == name.tenant {
 			e.hit = true
 			e.cancel()

@@ -31,7 +31,7 @@ type metrics struct {
 	requests, aborted, refused      prometheus.Counter
 	success                         *prometheus.CounterVec
 	failures                        *prometheus.CounterVec
-	runs                            *prometheus.CounterVec
+	runs, scores                    *prometheus.CounterVec
 	speed                           *throughput
 }
 
@@ -119,6 +119,7 @@ func newMetrics(s *Server) *metrics {
 	m.aborted = r.counter("sglang:num_aborted_requests_total", "Generations that were cancelled.")
 	m.failures = r.vec("coppice_request_failures_total", "Generations that failed, by status.", "status")
 	m.runs = r.vec("coppice_runs_total", "Runs of programs that ended, by status.", "status")
+	m.scores = r.vec("coppice_scores_total", "Requests of /v1/score that ended, by status.", "status")
 	m.forced = r.counter("coppice_forced_tokens_total", "Tokens that a constraint gave without a forward pass of their own.")
 	m.computed = r.counter("coppice_computed_tokens_total", "Tokens that went through a forward pass.")
 	m.passes = r.counter("coppice_forward_passes_total", "Forward passes, counted for each request that took part.")
@@ -297,10 +298,25 @@ func (m *metrics) count(u *backend.Usage) {
 }
 
 func (o *observation) failed(err error) {
-	status := toError(err).Status
-	if errors.Is(err, context.Canceled) {
-		status = statusClientGone
+	status := statusOf(err)
+	if status == statusClientGone {
 		o.m.aborted.Inc()
 	}
 	o.m.failures.WithLabelValues(strconv.Itoa(status)).Inc()
+}
+
+// scored counts a request of /v1/score.
+func (m *metrics) scored(err error) {
+	status := http.StatusOK
+	if err != nil {
+		status = statusOf(err)
+	}
+	m.scores.WithLabelValues(strconv.Itoa(status)).Inc()
+}
+
+func statusOf(err error) int {
+	if errors.Is(err, context.Canceled) {
+		return statusClientGone
+	}
+	return toError(err).Status
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/puppet"
 )
 
@@ -32,7 +33,7 @@ func (c *handClock) add(d time.Duration) {
 
 // quotaClient is a client of a server with keys whose limits go by a clock of
 // the test's.
-func quotaClient(t *testing.T, m *puppet.Model, keys string) (*client, *handClock) {
+func quotaClient(t *testing.T, m backend.Backend, keys string) (*client, *handClock) {
 	t.Helper()
 	list, err := ParseKeys([]byte(keys))
 	if err != nil {
@@ -158,16 +159,17 @@ func TestGenerationsOfAKey(t *testing.T) {
 	c.ok("/v1/chat/completions", ask("x", "n", 2))
 }
 
-// Operators see what concerns all; if there are any, others do not.
+// Operators see what concerns all, and a key that is the only one.
 func TestOperators(t *testing.T) {
 	e := newEngine(t, &chain{next: alphabet})
 	for _, x := range []struct {
 		keys     string
-		a, b     int // statuses of /metrics and /load
+		a, b     int // statuses of what concerns all
 		aFlushes int
 	}{
-		{"a " + keyA + "\nb " + keyB, 200, 200, 403},
+		{"a " + keyA + "\nb " + keyB, 403, 403, 403},
 		{"a " + keyA + " operator=true\nb " + keyB, 200, 403, 200},
+		{"a " + keyA, 200, 401, 403},
 	} {
 		list, err := ParseKeys([]byte(x.keys))
 		if err != nil {
@@ -176,12 +178,15 @@ func TestOperators(t *testing.T) {
 		c := serveFor(t, e, func(c *Config) { c.Keys = list })
 		for key, want := range map[string]int{keyA: x.a, keyB: x.b} {
 			c.key = key
-			for _, path := range []string{"/metrics", "/load"} {
+			for _, path := range []string{"/metrics", "/load", "/v1/engine"} {
 				resp := c.do("GET", path, nil)
 				resp.Body.Close()
 				if resp.StatusCode != want {
 					t.Errorf("%s with %s: %s, want %d", path, key, resp.Status, want)
 				}
+			}
+			if want == 401 {
+				continue
 			}
 			_, info := c.call("GET", "/server_info", nil)
 			if _, shown := info["stats"]; shown != (want == 200) {

@@ -1,8 +1,12 @@
 package serve
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/coppice-run/coppice/backend/puppet"
@@ -84,6 +88,16 @@ func TestTokenRules(t *testing.T) {
 		"allowed_token_ids": []any{}, "stop_token_ids": []any{-1}, "bad_words": []any{""}, "logprob_token_ids": []any{1}, "repetition_detection": tree{"max_pattern_size": 3},
 	} {
 		c.refused("/v1/completions", tree{"prompt": "a", param: v}, 400, param)
+	}
+	long := strings.Repeat("x", maxStopLength+1)
+	c.refused("/v1/completions", tree{"prompt": "a", "stop": long}, 400, "stop")
+	c.refused("/v1/completions", tree{"prompt": "a", "bad_words": []any{"y", long}}, 400, "bad_words")
+	c.refused("/generate", tree{"text": "a", "sampling_params": tree{"stop": []any{long}}}, 400, "sampling_params.stop")
+	// A penalty so small that logits would not be finite.
+	c.refused("/v1/completions", tree{"prompt": "a", "repetition_penalty": 1e-300}, 400, "repetition_penalty")
+	c.refused("/generate", tree{"text": "a", "sampling_params": tree{"repetition_penalty": 1e-44}}, 400, "sampling_params.repetition_penalty")
+	for _, penalty := range []float64{minRepetitionPenalty, 100} {
+		c.ok("/v1/completions", tree{"prompt": "a", "repetition_penalty": penalty, "max_tokens": 20})
 	}
 	c.refused("/v1/completions", tree{"prompt": "a", "allowed_token_ids": []any{9999}}, 400, "allowed_token_ids")
 	c.refused("/v1/completions", tree{"prompt": "a", "allowed_token_ids": "a"}, 400, "allowed_token_ids")
@@ -196,6 +210,111 @@ func TestScore(t *testing.T) {
 	serveFor(t, puppet.New(), nil).refused("/v1/score", tree{"query": "a", "items": []any{"b"}, "label_token_ids": []any{1}}, 400, "")
 	if st := e.Stats(); st.Held != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// Labels cost no passes of their own, and what one request may ask for is bounded.
+func TestScoreIsBounded(t *testing.T) {
+	e := newEngine(t, &chain{next: alphabet})
+	c, rec := tracedFor(t, e)
+	c.srv.cfg.Limits.ScoreTokens = 120
+	var labels []any
+	for i := range 200 {
+		labels = append(labels, i)
+	}
+	got := c.ok("/v1/score", tree{"query": "abc", "items": []any{"d", "e", strings.Repeat("f", 100)}, "label_token_ids": labels})
+	if n := len(at(got, "scores", 2).([]any)); n != 200 {
+		t.Errorf("%d scores", n)
+	}
+	if computed := at(got, "usage", "coppice", "computed_tokens").(float64); computed > 4+4+103 {
+		t.Errorf("%v tokens computed for prompts of 111", computed)
+	}
+	spans := named(rec.Ended(), "score chain")
+	if len(spans) != 1 {
+		t.Fatal(rec.Ended())
+	}
+	if a := attributes(spans[0]); a["coppice.items"] != int64(3) || a["coppice.labels"] != int64(200) || a["gen_ai.usage.input_tokens"] != int64(111) {
+		t.Error(a)
+	}
+	if err := c.refused("/v1/score", tree{"query": "abc", "items": []any{"d", "e", strings.Repeat("f", 110)}, "label_token_ids": labels}, 400, "items"); !strings.Contains(fmt.Sprint(err["message"]), "120") {
+		t.Error(err)
+	}
+	c.refused("/v1/score", tree{"query": "a", "items": make([]string, maxScoreItems+1), "label_token_ids": labels}, 400, "items")
+	c.refused("/v1/score", tree{"query": "a", "items": "b", "label_token_ids": make([]int, maxLabels+1)}, 400, "label_token_ids")
+	resp := c.do("GET", "/metrics", nil)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(data), `coppice_scores_total{model_name="chain",status="200"} 1`+"\n") || !strings.Contains(string(data), `vllm:prompt_tokens_total{model_name="chain"} 111`+"\n") {
+		t.Error(err, string(data))
+	}
+}
+
+// Scoring ends when it is aborted and when its client is gone, and is charged.
+func TestScoreEnds(t *testing.T) {
+	step := make(chan struct{})
+	e := newEngine(t, &chain{next: alphabet, step: step})
+	pass := sync.OnceFunc(func() { close(step) })
+	t.Cleanup(pass)
+	c, _ := quotaClient(t, e, keyA+" generations=2 tokens_per_minute=1000")
+	c.key = keyA
+	var items []any
+	for i := range 40 {
+		items = append(items, strings.Repeat("x", i+1))
+	}
+	body := tree{"query": "a", "items": items, "label_token_ids": []any{1}, "request_id": "mine"}
+	ask := func(ctx context.Context) <-chan int {
+		status := make(chan int, 1)
+		go func() {
+			resp, err := c.try(ctx, "POST", "/v1/score", body)
+			if err != nil {
+				status <- 0
+				return
+			}
+			resp.Body.Close()
+			status <- resp.StatusCode
+		}()
+		for {
+			if _, out := c.call("GET", "/load", nil); out["server_load"] == 2.0 {
+				return status
+			}
+		}
+	}
+	aborted := ask(t.Context())
+	c.ok("/abort_request", tree{"rid": "score-mine"})
+	if status := <-aborted; status != 400 {
+		t.Errorf("aborted: %d", status)
+	}
+	if err := c.srv.Idle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, gone := context.WithCancel(t.Context())
+	left := ask(ctx)
+	gone()
+	<-left
+	if err := c.srv.Idle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pass()
+	// More items than the key may have at work go one after the other.
+	before := c.spent()
+	body["items"] = items[:5]
+	used := at(c.ok("/v1/score", body), "usage", "prompt_tokens").(float64)
+	if got := c.spent() - before; used != 1+2+3+4+5+5 || got < used {
+		t.Errorf("%v tokens used, %v paid", used, got)
+	}
+	if st := e.Stats(); st.Held != 0 || st.Running != 0 {
+		t.Errorf("%+v", st)
+	}
+	var out strings.Builder
+	resp := c.do("GET", "/metrics", nil)
+	defer resp.Body.Close()
+	if _, err := io.Copy(&out, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range []string{"200", "400", "499"} {
+		if !strings.Contains(out.String(), `coppice_scores_total{model_name="chain",status="`+status+`"} 1`+"\n") {
+			t.Errorf("no count of those that ended with %s", status)
+		}
 	}
 }
 

@@ -237,7 +237,6 @@ type runSink struct {
 	m    *metrics
 	t    *runTrace
 	obs  map[string]*observation // of the nodes at work, by task
-	used *quota
 	log  *runtime.Log
 	last uint64
 	over bool
@@ -263,7 +262,6 @@ func (k *runSink) Emit(e runtime.Event) {
 			break
 		}
 		u := e.Cost
-		k.used.spend(u.PromptTokens + u.SampledTokens + u.ForcedTokens)
 		if o != nil && e.Finish != "" {
 			o.finished(e.Finish, u)
 		} else {
@@ -280,7 +278,7 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	if spans != nil {
 		ctx = backend.WithTrace(ctx, &backend.Trace{Step: spans.step})
 	}
-	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, used: t.quota, log: r.log}
+	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, log: r.log}
 	report, err := func() (report *runtime.Report, err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -288,7 +286,7 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 				err = &runtime.PanicError{Value: v}
 			}
 		}()
-		return runtime.RunGraph(ctx, s.be, q.program.Graph, q.program.Funcs, q.inputs,
+		return runtime.RunGraph(ctx, s.metered(t.quota), q.program.Graph, q.program.Funcs, q.inputs,
 			runtime.WithRun(r.id), runtime.WithSeed(q.seed), runtime.WithSalt(q.salt), runtime.WithSink(sink),
 			runtime.WithConcurrency(limits.Concurrency),
 			runtime.WithLimits(runtime.Limits{Nodes: limits.Nodes, Branches: limits.Branches, Text: limits.TextBytes}))

@@ -18,6 +18,10 @@ const (
 	maxTopLogprobs = 20
 	maxStops       = 16
 	maxSaltLength  = 1024
+	// maxStopLength bounds, in bytes, what is looked for at each token.
+	maxStopLength = 1024
+	// Logits are divided by the penalty; one of less would make them infinite.
+	minRepetitionPenalty = 0.01
 )
 
 // readSampling reads how tokens are drawn, with OpenAI's names and defaults and
@@ -28,7 +32,7 @@ func (s *Server) readSampling(f *fields) backend.Sampling {
 		TopP:              f.number("top_p", 1, 0, 1, true),
 		MinP:              f.number("min_p", 0, 0, 1, false),
 		TopK:              readTopK(f),
-		RepetitionPenalty: f.number("repetition_penalty", 1, 0, 100, true),
+		RepetitionPenalty: f.number("repetition_penalty", 1, minRepetitionPenalty, 100, false),
 		FrequencyPenalty:  f.number("frequency_penalty", 0, -2, 2, false),
 		PresencePenalty:   f.number("presence_penalty", 0, -2, 2, false),
 		Seed:              readSeed(f, "seed"),
@@ -77,6 +81,9 @@ func (s *Server) readStop(f *fields, name string, limit int, rules *backend.Toke
 	for _, t := range stop {
 		if t == "" {
 			f.fail(name, "holds an empty string")
+		}
+		if len(t) > maxStopLength {
+			f.fail(name, "holds a string of %d bytes, at most %d are allowed", len(t), maxStopLength)
 		}
 	}
 	for _, id := range s.readTokens(f, "stop_token_ids") {
@@ -146,6 +153,10 @@ func (s *Server) readRules(f *fields, rules *backend.TokenRules) {
 			f.fail("bad_words", "holds an empty string")
 			continue
 		}
+		if len(w) > maxStopLength {
+			f.fail("bad_words", "holds a string of %d bytes, at most %d are allowed", len(w), maxStopLength)
+			continue
+		}
 		// As at the beginning of a text, and as a word after others.
 		for _, text := range []string{w, " " + strings.TrimLeft(w, " ")} {
 			ids := v.EncodePieces([]tokenizer.Piece{{Text: text}})
@@ -168,7 +179,7 @@ func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	j.keepStop = f.flag("include_stop_str_in_output", false)
 	r.MinTokens = int(f.whole("min_tokens", 0, 0, math.MaxInt32))
 	r.Salt = t.salt(readSalt(f, "cache_salt"))
-	j.n = int(f.whole("n", 1, 1, int64(s.cfg.Limits.Choices)))
+	j.n, j.countAt = int(f.whole("n", 1, 1, int64(s.cfg.Limits.Choices))), "n"
 	f.whole("priority", 0, math.MinInt32, math.MaxInt32)
 	f.refuse("use logit_bias, allowed_token_ids, bad_words or a grammar", "logits_processors")
 	f.refuse("sampling is the only way to generate", "use_beam_search", "repetition_detection")

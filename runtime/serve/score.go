@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"net/http"
+	"runtime/debug"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -31,8 +34,8 @@ type (
 	}
 )
 
-// What a request of /v1/score may ask for, and how many of its items are
-// computed at once.
+// What a request of /v1/score may ask for, besides [Limits.ScoreTokens], and how
+// many of its items are computed at once.
 const (
 	maxLabels     = 256
 	maxScoreItems = 1024
@@ -51,69 +54,99 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("X-Request-Id", q.id)
-	t := tenantOf(r.Context())
-	release, err := s.admit(t, min(len(q.prompts), scoreAtOnce))
+	out, err := s.scoreAll(r.Context(), tenantOf(r.Context()), q)
 	if err != nil {
 		return err
 	}
-	defer release()
-	ctx, cancel := context.WithTimeoutCause(r.Context(), s.cfg.Limits.RequestTime, errTimeout)
-	defer cancel()
-	out := scoring{Object: "scoring", Model: s.cfg.Names[0], Scores: make([][]float64, len(q.prompts))}
-	usages := make([]backend.Usage, len(q.prompts))
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(scoreAtOnce)
-	for i, p := range q.prompts {
-		work.Go(func() error {
-			var err error
-			out.Scores[i], usages[i], err = s.scoreItem(ctx, q, p)
-			return err
-		})
-	}
-	if err := work.Wait(); err != nil {
-		if context.Cause(ctx) == errTimeout {
-			err = errTimeout
-		}
-		return err
-	}
-	var passes []backend.Span
-	for _, u := range usages {
-		out.Usage.PromptTokens += u.PromptTokens
-		out.Usage.PromptDetails.CachedTokens += u.CachedTokens
-		out.Usage.Coppice.ComputedTokens += u.ComputedTokens
-		passes = append(passes, u.Passes...)
-		s.metrics.count(&u)
-	}
-	out.Usage.TotalTokens = out.Usage.PromptTokens
-	out.Usage.Coppice.ForwardPasses = countPasses(passes)
-	t.quota.spend(out.Usage.PromptTokens)
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// scoreItem scores the labels after one prompt. The prompt is computed once and
-// found in the cache for the labels after the first. The usage is that of the
-// prompt.
-func (s *Server) scoreItem(ctx context.Context, q *scoreRequest, prompt []backend.Token) ([]float64, backend.Usage, error) {
-	reader := s.be.(backend.LogprobScorer)
-	var usage backend.Usage
-	logprobs := make([]float64, len(q.labels))
-	for i, label := range q.labels {
-		res, err := reader.Logprobs(ctx, &backend.LogprobRequest{ID: q.id, Tokens: append(slices.Clip(prompt), label), From: len(prompt), Salt: q.salt})
-		if err != nil {
-			return nil, usage, err
-		}
-		logprobs[i] = res.Logprobs[0]
-		if i == 0 {
-			usage = res.Usage
-			usage.PromptTokens = len(prompt)
-			usage.CachedTokens = min(usage.CachedTokens, len(prompt))
-			continue
-		}
-		usage.ComputedTokens += res.Usage.ComputedTokens
-		usage.Passes = append(slices.Clip(usage.Passes), res.Usage.Passes...)
+// scoreAll scores the items. When it returns none of them is at work. What was
+// computed is paid and counted however it ends.
+func (s *Server) scoreAll(ctx context.Context, t *tenant, q *scoreRequest) (*scoring, error) {
+	atOnce := min(len(q.prompts), scoreAtOnce, s.most(t))
+	release, err := s.admit(t, atOnce)
+	if err != nil {
+		return nil, err
 	}
-	return probabilities(logprobs, q.softmax), usage, nil
+	defer release()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Limits.RequestTime, errTimeout)
+	defer cancel()
+	aborted, done := s.aborts.add(jobName{t, q.id}, cancel)
+	defer done()
+	ctx, endSpan := s.traces.scoring(ctx, q)
+	out := &scoring{Object: "scoring", Model: s.cfg.Names[0], Scores: make([][]float64, len(q.prompts))}
+	usages := make([]backend.Usage, len(q.prompts))
+	work, each := errgroup.WithContext(ctx)
+	work.SetLimit(atOnce)
+	for i := range q.prompts {
+		work.Go(func() (err error) {
+			if each.Err() != nil {
+				return each.Err()
+			}
+			defer func() {
+				if v := recover(); v != nil {
+					s.cfg.Log.Error("panic in a backend", "request", q.id, "panic", v, "stack", string(debug.Stack()))
+					err = errors.New("serve: a backend panicked")
+				}
+			}()
+			out.Scores[i], usages[i], err = s.scoreItem(each, t, q, i)
+			return err
+		})
+	}
+	err = work.Wait()
+	var sum backend.Usage
+	for i := range usages {
+		u := &usages[i]
+		s.metrics.count(u)
+		sum.PromptTokens += u.PromptTokens
+		sum.CachedTokens += u.CachedTokens
+		sum.ComputedTokens += u.ComputedTokens
+		sum.Passes = append(sum.Passes, u.Passes...)
+	}
+	switch {
+	case err == nil:
+	case aborted():
+		err = errAborted
+	case context.Cause(ctx) == errTimeout:
+		err = errTimeout
+	}
+	s.metrics.scored(err)
+	endSpan(&sum, err)
+	if err != nil {
+		return nil, err
+	}
+	out.Usage.PromptTokens, out.Usage.TotalTokens = sum.PromptTokens, sum.PromptTokens
+	out.Usage.PromptDetails.CachedTokens = sum.CachedTokens
+	out.Usage.Coppice.ComputedTokens = sum.ComputedTokens
+	out.Usage.Coppice.ForwardPasses = countPasses(sum.Passes)
+	return out, nil
+}
+
+// scoreItem scores the labels after one prompt.
+func (s *Server) scoreItem(ctx context.Context, t *tenant, q *scoreRequest, i int) (scores []float64, usage backend.Usage, err error) {
+	prompt := q.prompts[i]
+	bill := s.newBill(t.quota, &promptBill{}, func() int { return len(prompt) })
+	defer func() {
+		if scores == nil {
+			bill.leave(ctx.Err() != nil)
+		}
+	}()
+	if s.traces != nil {
+		x := &steps{tracer: s.traces.tracer, ctx: ctx, choice: i}
+		defer x.end()
+		ctx = backend.WithTrace(ctx, &backend.Trace{Step: x.add})
+	}
+	res, err := s.be.(backend.LogprobScorer).Logprobs(bill.watch(ctx), &backend.LogprobRequest{ID: q.id, Tokens: prompt, From: len(prompt), Next: q.labels, Salt: q.salt})
+	if err != nil {
+		return nil, usage, err
+	}
+	if len(res.Next) != len(q.labels) {
+		return nil, usage, fmt.Errorf("serve: the backend gave %d of %d log-probabilities", len(res.Next), len(q.labels))
+	}
+	bill.pay(res.Usage.PromptTokens, 0)
+	return probabilities(res.Next, q.softmax), res.Usage, nil
 }
 
 // probabilities turns log-probabilities into probabilities, of all tokens or of
@@ -162,11 +195,20 @@ func (s *Server) readScore(r *http.Request, f *fields) (*scoreRequest, error) {
 	}
 	var items [][]backend.Token
 	raw := f.raw("items")
-	if one, ok := s.readTextOrIDs(raw); ok && raw != nil {
+	list := []json.RawMessage{raw}
+	one, single := s.readTextOrIDs(raw)
+	if single = single && raw != nil; single {
 		items = append(items, one)
-	} else {
-		list, _ := f.list("items")
-		for _, x := range list {
+	} else if list, _ = f.list("items"); len(list) > maxScoreItems {
+		f.fail("items", "has %d entries, at most %d are allowed", len(list), maxScoreItems)
+		list = nil
+	}
+	if len(list) == 0 {
+		f.fail("items", "is to be a list of at least one item")
+	}
+	tokens := 0
+	for i, x := range list {
+		if !single {
 			ids, ok := s.readTextOrIDs(bytes.TrimSpace(x))
 			if !ok {
 				f.fail("items", "is to be a text, a list of token ids, or a list of either")
@@ -174,12 +216,10 @@ func (s *Server) readScore(r *http.Request, f *fields) (*scoreRequest, error) {
 			}
 			items = append(items, ids)
 		}
+		tokens += len(query) + len(items[i])
 	}
-	switch n := len(items); {
-	case n == 0:
-		f.fail("items", "is to be a list of at least one item")
-	case n > maxScoreItems:
-		f.fail("items", "has %d entries, at most %d are allowed", n, maxScoreItems)
+	if most := s.cfg.Limits.ScoreTokens; tokens > most {
+		f.fail("items", "and the query with each of them are %d tokens, at most %d are allowed in one request", tokens, most)
 	}
 	if err := f.err(); err != nil {
 		return nil, err

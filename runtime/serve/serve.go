@@ -69,6 +69,7 @@ type Limits struct {
 	ReadTime      time.Duration // in which a body must have arrived; default 30 s
 	WriteTimeout  time.Duration // in which a client must take what is sent; default 30 s
 	Choices       int           // n times the number of prompts in one request; default 128
+	ScoreTokens   int           // of all items of one /v1/score request, each with the query; default 1,048,576
 	Programs      int           // that a tenant may keep; default 256
 	Runs          int           // finished runs that a tenant can still read; default 128
 	ActiveRuns    int           // of a tenant at once; default 64
@@ -98,6 +99,7 @@ func (l *Limits) setDefaults() {
 	def(&l.ReadTime, 30*time.Second)
 	def(&l.WriteTimeout, 30*time.Second)
 	def(&l.Choices, 128)
+	def(&l.ScoreTokens, 1<<20)
 	def(&l.Programs, 256)
 	def(&l.Runs, 128)
 	def(&l.ActiveRuns, 64)
@@ -240,6 +242,14 @@ func (s *Server) Close() error {
 	s.sockets.closeAll()
 	s.wg.Wait()
 	return nil
+}
+
+// most is how many generations of a tenant can be at work at once.
+func (s *Server) most(t *tenant) int {
+	if own := t.quota.limits.Generations; own > 0 {
+		return min(own, s.cfg.Limits.Generations)
+	}
+	return s.cfg.Limits.Generations
 }
 
 // admit takes n generations of a tenant in, or says why not. The caller calls

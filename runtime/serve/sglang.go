@@ -153,9 +153,12 @@ func (s *Server) readSGLang(r *http.Request, f *fields) (*sglangRequest, error) 
 		return nil, err
 	}
 	var err error
+	if f.has("input_ids") {
+		q.promptAt = "input_ids"
+	}
 	q.prompts, q.single, err = s.sglangPrompts(f)
 	if err == nil && len(q.prompts)*q.n > s.cfg.Limits.Choices {
-		err = badRequest("text", "prompts times n is %d, at most %d are allowed", len(q.prompts)*q.n, s.cfg.Limits.Choices)
+		err = badRequest(q.promptAt, "prompts times n is %d, at most %d are allowed", len(q.prompts)*q.n, s.cfg.Limits.Choices)
 	}
 	q.single = q.single && q.n == 1
 	return q, err
@@ -178,7 +181,7 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 		TopP:              p.number("top_p", 1, 0, 1, true),
 		MinP:              p.number("min_p", 0, 0, 1, false),
 		TopK:              readTopK(p),
-		RepetitionPenalty: p.number("repetition_penalty", 1, 0, 2, true),
+		RepetitionPenalty: p.number("repetition_penalty", 1, minRepetitionPenalty, 2, false),
 		FrequencyPenalty:  p.number("frequency_penalty", 0, -2, 2, false),
 		PresencePenalty:   p.number("presence_penalty", 0, -2, 2, false),
 		Seed:              readSeed(p, "sampling_seed"),
@@ -194,7 +197,7 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 		p.fail("min_new_tokens", "is more than max_new_tokens")
 	}
 	q.keepStop = p.flag("no_stop_trim", false)
-	q.n = int(p.whole("n", 1, 1, int64(s.cfg.Limits.Choices)))
+	q.n, q.countAt = int(p.whole("n", 1, 1, int64(s.cfg.Limits.Choices))), "sampling_params.n"
 	b.Constraint, q.constraintAt = readConstraint(&fields{members: pick(p, "regex", "json_schema", "ebnf", "structural_tag"), path: p.path, first: p.first})
 	if q.constraintAt != "" {
 		q.constraintAt = "sampling_params." + q.constraintAt

@@ -3,7 +3,6 @@ package serve
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -43,7 +42,6 @@ func newTenants(keys []Key, now func() time.Time) (*tenants, error) {
 		return t, nil
 	}
 	seen := map[[32]byte]bool{}
-	operated := slices.ContainsFunc(keys, func(k Key) bool { return k.Operator })
 	for i, k := range keys {
 		hash := sha256.Sum256([]byte(k.Secret))
 		switch {
@@ -58,7 +56,7 @@ func newTenants(keys []Key, now func() time.Time) (*tenants, error) {
 			name = fmt.Sprintf("key-%d", i+1)
 		}
 		x := one(name, hash, k.Limits)
-		x.shared, x.sees, x.flush = k.Salt, k.Operator || !operated, k.Operator
+		x.shared, x.sees, x.flush = k.Salt, k.Operator || len(keys) == 1, k.Operator
 		t.all = append(t.all, x)
 	}
 	return t, nil

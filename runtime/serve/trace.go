@@ -29,6 +29,7 @@ type tracing struct {
 const (
 	opChat     = "chat"
 	opText     = "text_completion"
+	opScore    = "score"
 	opTool     = "execute_tool"
 	opWorkflow = "invoke_workflow"
 )
@@ -134,6 +135,23 @@ func (t *tracing) request(ctx context.Context, j *job) (context.Context, func(ch
 		}
 		span.SetAttributes(attribute.StringSlice("gen_ai.response.finish_reasons", reasons))
 		span.SetAttributes(used(&sum)...)
+	}
+}
+
+// scoring begins the span of a request of /v1/score; the result ends it.
+func (t *tracing) scoring(ctx context.Context, q *scoreRequest) (context.Context, func(u *backend.Usage, err error)) {
+	if t == nil {
+		return ctx, func(*backend.Usage, error) {}
+	}
+	ctx, span := t.tracer.Start(ctx, opScore+" "+t.model, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(t.operation(opScore,
+		text("gen_ai.request.model", t.model), text("gen_ai.response.model", t.model), text("gen_ai.response.id", q.id),
+		number("coppice.items", len(q.prompts)), number("coppice.labels", len(q.labels)))...))
+	return ctx, func(u *backend.Usage, err error) {
+		defer span.End()
+		if err != nil {
+			failedSpan(span, err)
+		}
+		span.SetAttributes(used(u)...)
 	}
 }
 
