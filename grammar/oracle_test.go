@@ -147,7 +147,7 @@ func (r schemaGen) schema(d int) string {
 // TestAgainstValidator compares the language of random schemas with the
 // verdicts of a validator.
 func TestAgainstValidator(t *testing.T) {
-	n := 1500
+	n := 2000
 	if testing.Short() {
 		n = 300
 	}
@@ -212,7 +212,7 @@ func TestAgainstValidator(t *testing.T) {
 // schema's order, and asks a validator about them: nothing wrong is written,
 // and no state is a dead end.
 func TestTextsAreValid(t *testing.T) {
-	n := 400
+	n := 600
 	if testing.Short() {
 		n = 100
 	}

@@ -99,7 +99,11 @@ func TestPatternAgainstRegexp(t *testing.T) {
 			return "(?:" + gen(d-1) + "|)"
 		}
 	}
-	for range 1200 {
+	n := 3000
+	if testing.Short() {
+		n = 1200
+	}
+	for range n {
 		src := gen(4)
 		re, err := regexp.Compile(src)
 		if err != nil {
