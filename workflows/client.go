@@ -315,8 +315,42 @@ func (r *Run) failed(err error) error {
 	return fmt.Errorf("workflows: run %s: %w", r.Name, err)
 }
 
+// stuck returns an error that is ErrStuck if the workers that there are cannot
+// carry the run out, with what they say.
+func (r *Run) stuck(ctx context.Context) error {
+	d, err := r.c.DescribeWorkflow(ctx, r.Name, "")
+	if err != nil {
+		return r.failed(err)
+	}
+	if d.RawResponse.GetPendingWorkflowTask().GetAttempt() < 2 {
+		return nil
+	}
+	says := ""
+	events := r.c.GetWorkflowHistory(ctx, r.Name, d.WorkflowExecution.RunID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		e, err := events.Next()
+		if err != nil {
+			return r.failed(err)
+		}
+		switch e.EventType {
+		case enums.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+			says = e.GetWorkflowTaskFailedEventAttributes().GetFailure().GetMessage()
+		case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+			says = ""
+		}
+	}
+	if says == "" { // it timed out, or goes on since
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrStuck, says)
+}
+
 // Tree returns where the run stands.
 func (r *Run) Tree(ctx context.Context) (*Tree, error) {
+	// A run that no worker can carry out answers no query.
+	if err := r.stuck(ctx); err != nil {
+		return nil, err
+	}
 	v, err := r.c.QueryWorkflow(ctx, r.Name, "", QueryTree)
 	if err != nil {
 		return nil, r.failed(err)

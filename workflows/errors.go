@@ -24,6 +24,9 @@ var (
 	// ErrOtherProgram: a run of that name exists, of another program or other
 	// inputs.
 	ErrOtherProgram = errors.New("the run is of another program")
+	// ErrStuck: no worker that there is can carry the run out. It goes on once one
+	// is there that can.
+	ErrStuck = errors.New("the run is stuck")
 	// ErrNoServer: the program coppice-temporal is not there or does not start.
 	ErrNoServer = errors.New("no Temporal server")
 )

@@ -40,7 +40,12 @@ const (
 	envWorker = "COPPICE_TEST_WORKER" // this test binary is a worker; JSON of workerArgs
 )
 
-type workerArgs struct{ Address, Store, Model, Effects string }
+type workerArgs struct {
+	Address, Store, Model, Effects string
+
+	Writes   bool // the model writes tokens that can be gone on from
+	Affinity bool
+}
 
 func TestMain(m *testing.M) {
 	if s := os.Getenv(envWorker); s != "" {
@@ -64,7 +69,11 @@ func workerMain(a workerArgs) {
 	if err != nil {
 		panic(err)
 	}
-	w, err := NewWorker(c, Config{Backend: &distant{url: a.Model}, Funcs: effects(a.Effects, a.Model), Store: store})
+	var be backend.Backend = &distant{url: a.Model}
+	if a.Writes {
+		be = &writer{distant{url: a.Model}}
+	}
+	w, err := NewWorker(c, Config{Backend: be, Funcs: effects(a.Effects, a.Model), Store: store, Affinity: a.Affinity})
 	if err != nil {
 		panic(err)
 	}
@@ -211,9 +220,12 @@ type site struct {
 	folder         string
 	server, worker *process
 	client         *Client
+	another        func() *process // a second worker
 }
 
-func newSite(t *testing.T, m *model) *site {
+func newSite(t *testing.T, m *model) *site { return newSiteWith(t, workerArgs{Model: m.url}) }
+
+func newSiteWith(t *testing.T, with workerArgs) *site {
 	t.Helper()
 	program := os.Getenv(envServer)
 	if program == "" {
@@ -236,17 +248,22 @@ func newSite(t *testing.T, m *model) *site {
 	})
 	s.server = &process{t: t, log: log, make: func() *exec.Cmd {
 		return exec.Command(program, "server", "start-dev", "--ip", "127.0.0.1", "--port", strconv.Itoa(port),
-			"--db-filename", filepath.Join(s.folder, "temporal.db"), "--log-level", "error")
+			"--db-filename", filepath.Join(s.folder, "temporal.db"), "--log-level", "error",
+			"--search-attribute", "program=Keyword", "--search-attribute", "tenant=Keyword", "--search-attribute", "status=Keyword")
 	}}
-	args, err := json.Marshal(workerArgs{s.address, s.store(), m.url, s.effects()})
+	with.Address, with.Store, with.Effects = s.address, s.store(), s.effects()
+	args, err := json.Marshal(with)
 	require.NoError(t, err)
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	s.worker = &process{t: t, log: log, make: func() *exec.Cmd {
-		c := exec.Command(exe)
-		c.Env = append(os.Environ(), envWorker+"="+string(args))
-		return c
-	}}
+	s.another = func() *process {
+		return &process{t: t, log: log, make: func() *exec.Cmd {
+			c := exec.Command(exe)
+			c.Env = append(os.Environ(), envWorker+"="+string(args))
+			return c
+		}}
+	}
+	s.worker = s.another()
 	s.server.start()
 	t.Cleanup(s.server.kill)
 	store, err := OpenDir(s.store())
@@ -475,7 +492,7 @@ steps:
     - gen: {name: x, max_tokens: 5}
 - wait: {name: ok, ask: "Enough?"}
 - return: x
-`), nil, StartOptions{Name: "long", History: 100})
+`), nil, StartOptions{Name: "long", History: 100, SearchAttributes: true})
 	require.NoError(t, err)
 	// Signals all the time; the one that counts comes early.
 	require.NoError(t, run.Leave(ctx, Answer{Task: "ok", Value: json.RawMessage("true")}))
@@ -498,6 +515,7 @@ steps:
 	d, err := s.client.DescribeWorkflow(ctx, "long", "")
 	require.NoError(t, err)
 	require.NotEqual(t, d.WorkflowExecution.RunID, d.RawResponse.WorkflowExecutionInfo.FirstRunId)
+	s.listed(t, `program = "long" and status = "finished"`, "long") // the last history knows too
 }
 
 // record writes the history of a run.
