@@ -36,11 +36,11 @@ func TestLongContext(t *testing.T) {
 	}
 }
 
-// TestRealModelLongContext is TestLongContext with the longest prompt that SmolLM2
-// takes.
+// TestRealModelLongContext is TestLongContext with SmolLM2 and a prompt of 3,000
+// tokens.
 func TestRealModelLongContext(t *testing.T) {
 	if testing.Short() {
-		t.Skip("computes 30,000 tokens")
+		t.Skip("computes 9,000 tokens")
 	}
 	first := openReal(t, smol, Config{Pages: 4}, model.Options{})
 	ids := func(n, seed int) []backend.Token {
@@ -54,7 +54,7 @@ func TestRealModelLongContext(t *testing.T) {
 	open := func(cfg Config, threads int) *Engine {
 		return openReal(t, smol, cfg, model.Options{Threads: threads, KV: model.Int8})
 	}
-	longContext(t, nil, open, ids, 7_900, 16_000)
+	longContext(t, nil, open, ids, 3_000, 6_000)
 }
 
 // longContext computes a prompt of the given length in two ways and restores it
