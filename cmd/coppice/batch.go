@@ -102,6 +102,7 @@ goes on where it stopped, and items that failed are run again.`,
 		},
 	}
 	m.register(c)
+	m.registerAhead(c)
 	terms.register(c)
 	c.Flags().StringVar(&in, "in", "", "file of items: .csv, or lines of JSON; - is the standard input")
 	c.Flags().StringVar(&out, "out", "", "file for the results (default: the standard output)")

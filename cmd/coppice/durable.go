@@ -308,6 +308,7 @@ with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
 		},
 	}
 	m.register(c)
+	m.registerAhead(c)
 	t.register(c)
 	terms.registerFallbacks(c)
 	c.Flags().BoolVar(&affinity, "affinity", false, "let the tasks of a run prefer the worker that has its prompt in the cache")

@@ -97,6 +97,7 @@ The prompt is raw text in which the text of a control token is that token; with
 		},
 	}
 	m.register(c)
+	m.registerAhead(c)
 	f := c.Flags()
 	f.StringVar(&prompt, "prompt", "", "the prompt")
 	f.BoolVar(&chatTurn, "chat", false, "the prompt is a user's message")

@@ -32,6 +32,8 @@ type modelFlags struct {
 	memory         string
 	memoryBytes    int64
 	kv             string
+	drafts         int
+	choices        int
 }
 
 func (m *modelFlags) register(c *cobra.Command) {
@@ -43,6 +45,15 @@ func (m *modelFlags) register(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("kv", "backend")
 	c.MarkFlagsMutuallyExclusive("model", "backend")
 	c.MarkFlagsMutuallyExclusive("memory", "backend")
+}
+
+// registerAhead adds what our own engine may compute before it is certain to be
+// needed, for commands that generate.
+func (m *modelFlags) registerAhead(c *cobra.Command) {
+	c.Flags().IntVar(&m.drafts, "drafts", 0, "tokens that our own engine guesses in a step, from what followed the same words before; the output is the same (docs/engine.md)")
+	c.Flags().IntVar(&m.choices, "choices-ahead", 0, "tokens that our own engine computes in a step for what follows each option of a constraint; the output is the same")
+	c.MarkFlagsMutuallyExclusive("drafts", "backend")
+	c.MarkFlagsMutuallyExclusive("choices-ahead", "backend")
 }
 
 // url is the backend as package open reads it.
@@ -121,6 +132,12 @@ func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
 	if err := m.clash(); err != nil {
 		return nil, err
 	}
+	switch {
+	case m.drafts < 0:
+		return nil, usagef("--drafts is %d: give a number of tokens, or 0 for none", m.drafts)
+	case m.choices < 0:
+		return nil, usagef("--choices-ahead is %d: give a number of tokens, or 0 for none", m.choices)
+	}
 	u, err := m.url()
 	if err != nil {
 		return nil, err
@@ -135,7 +152,7 @@ func (m *modelFlags) open(ctx context.Context) (backend.Backend, error) {
 }
 
 func (m *modelFlags) options() open.Options {
-	return open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads, KV: model.KVType(m.kv)}, Engine: engine.Config{TotalBytes: m.memoryBytes}}
+	return open.Options{Embedded: embedded, Model: model.Options{Threads: m.threads, KV: model.KVType(m.kv)}, Engine: engine.Config{TotalBytes: m.memoryBytes, Drafts: m.drafts, Choices: m.choices}}
 }
 
 // openGGUF opens the model's file itself, for commands that look inside.

@@ -102,6 +102,7 @@ has a name; the same command with --name goes on with it.`,
 		},
 	}
 	m.register(c)
+	m.registerAhead(c)
 	in.register(c)
 	terms.register(c)
 	c.Flags().StringVar(&journal, "journal", "", "keep the run in this file and go on with it if it is there")
@@ -161,6 +162,7 @@ A journal of a finished run gives the same report again, without any call.`,
 		},
 	}
 	m.register(c)
+	m.registerAhead(c)
 	terms.register(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c

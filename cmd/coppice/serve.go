@@ -57,6 +57,7 @@ between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &m, &o) },
 	}
 	m.register(c)
+	m.registerAhead(c)
 	f := c.Flags()
 	f.StringVar(&o.addr, "addr", "127.0.0.1:8080", "address to listen on; port 0 picks one")
 	f.StringArrayVar(&o.names, "served-model-name", nil, "name of the model in requests; repeatable, the first is shown")
