@@ -17,7 +17,7 @@ type EventKind string
 // The kinds of events and the fields they use besides Seq, Time and Kind.
 const (
 	RunStarted     EventKind = "run_started"  // Run, Program, Restored
-	NodeStarted    EventKind = "node_started" // Task, Node, Branch, Does
+	NodeStarted    EventKind = "node_started" // Task, Node, Branch, Does; of a wait Ask, and its Text too
 	PromptProgress EventKind = "prompt"       // Task, Node, Branch, Done, Total
 	TextDelta      EventKind = "delta"        // Task, Node, Branch, Text, Offset, Tokens, Forced
 	// PartialValue: the value of a json node as far as it is written; only with
@@ -33,8 +33,10 @@ const (
 	BranchStarted  EventKind = "branch_started"  // Branch, Label
 	BranchFinished EventKind = "branch_finished" // Branch, Label, Status, Error
 	UsageSoFar     EventKind = "usage"           // Usage, of the whole run
-	RunFinished    EventKind = "run_finished"    // Value, Usage
-	RunFailed      EventKind = "run_failed"      // Error, Usage
+	// RunWaits: nothing of the run is at work until a sleep or a wait ends.
+	RunWaits    EventKind = "run_waits"
+	RunFinished EventKind = "run_finished" // Value, Usage
+	RunFailed   EventKind = "run_failed"   // Error, Usage; Status if it was cancelled and whoever drives it says so
 	// Dropped stands for deltas that a Log no longer has: First to Seq. Texts
 	// holds what the tasks that run now have written so far; a reader takes it
 	// in place of its own and ignores the part of later deltas that lies before
@@ -57,8 +59,10 @@ type Event struct {
 	Node   string `json:"node,omitempty"`   // id in the program
 	Branch string `json:"branch,omitempty"` // empty for the trunk
 	Label  string `json:"label,omitempty"`  // of the branch
-	Does   string `json:"does,omitempty"`   // kind of the node: gen, json, select or call
+	Does   string `json:"does,omitempty"`   // kind of the node: gen, json, select, call, sleep or wait
 	Status Status `json:"status,omitempty"`
+
+	Ask *Question `json:"ask,omitempty"` // of a wait
 
 	Text   string          `json:"text,omitempty"`   // new text, or a node's whole text
 	Offset int             `json:"offset,omitempty"` // bytes of the node's text before Text

@@ -39,6 +39,7 @@ func Replay(journal io.Reader, sink Sink, most Limits) (*Report, error) {
 	now := c.header.Created
 	r.em = &emitter{sink: sink, clock: func() time.Time { return now }}
 	r.em.emit(Event{Kind: RunStarted, Run: r.cfg.run, Program: r.graph.Name})
+	r.due = c.due
 	r.flight = map[string]*flight{}
 	r.depart()
 	for i := range c.results {
@@ -81,12 +82,15 @@ func Replay(journal io.Reader, sink Sink, most Limits) (*Report, error) {
 // begin now.
 func (r *runner) depart() {
 	r.follow()
-	for i := range r.queue {
-		t := r.queue[i]
+	for _, t := range append(r.idle, r.queue...) {
 		r.flight[t.ID] = &flight{task: t, cancel: func() {}}
-		r.em.emit(t.event(NodeStarted))
+		e := t.event(NodeStarted)
+		if w := t.Wait; w != nil {
+			e.Text, e.Ask = w.Ask, w.question(r.due[t.ID])
+		}
+		r.em.emit(e)
 	}
-	r.queue = r.queue[:0]
+	r.idle, r.queue = nil, nil
 }
 
 // within returns the smaller of each limit.

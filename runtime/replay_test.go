@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -94,4 +96,60 @@ func TestReplayRefusesWhatIsNoJournal(t *testing.T) {
 		var je *JournalError
 		assert.True(t, errors.As(err, &je), "%q: %v", text, err)
 	}
+}
+
+// A journal with waits and sleeps can be shown, with what was asked.
+func TestReplayOfWaits(t *testing.T) {
+	g, err := lang.Decode([]byte("coppice: 1\nname: w\nsteps:\n  - sleep: {for: 1ms}\n  - wait: {name: ok, ask: \"May I?\", type: bool, timeout: 1h}\n  - return: ok\n"), "w.yaml")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "j")
+	_, err = RunGraph(t.Context(), nil, g, nil, nil, WithJournal(path),
+		WithAnswers(func(context.Context, string, *Wait) (json.RawMessage, error) { return json.RawMessage("true"), nil }))
+	require.NoError(t, err)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var asked *Question
+	var last Event
+	_, err = Replay(bytes.NewReader(data), SinkFunc(func(e Event) {
+		if e.Ask != nil {
+			asked = e.Ask
+		}
+		last = e
+	}), Limits{})
+	require.NoError(t, err)
+	assert.Equal(t, RunFinished, last.Kind)
+	assert.Equal(t, "true", string(last.Value))
+	require.NotNil(t, asked)
+	assert.Equal(t, "May I?", asked.Text)
+	assert.False(t, asked.Due.IsZero())
+	v, err := asked.Check(json.RawMessage("false"))
+	require.NoError(t, err)
+	assert.Equal(t, "false", string(v))
+	_, err = asked.Check(json.RawMessage("3"))
+	assert.ErrorContains(t, err, "must be bool")
+	_, err = new(Question).Check(json.RawMessage("3"))
+	assert.Error(t, err, "read from elsewhere")
+}
+
+// With a journal and a function, whoever answers first is heard.
+func TestAnswersOfBothKinds(t *testing.T) {
+	g, err := lang.Decode([]byte("coppice: 1\nname: w\nsteps:\n  - wait: {name: ok}\n  - return: ok\n"), "w.yaml")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "j")
+	silent := WithAnswers(func(ctx context.Context, _ string, _ *Wait) (json.RawMessage, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	var left error
+	var kinds []EventKind
+	report, err := RunGraph(t.Context(), nil, g, nil, nil, WithJournal(path), silent, WithSink(SinkFunc(func(e Event) {
+		kinds = append(kinds, e.Kind)
+		if e.Kind == RunWaits {
+			left = LeaveAnswer(path, "ok", json.RawMessage("true"), "")
+		}
+	})))
+	require.NoError(t, err)
+	require.NoError(t, left)
+	assert.Equal(t, "true", string(report.Value))
+	assert.Equal(t, []EventKind{RunStarted, NodeStarted, RunWaits, NodeFinished, UsageSoFar, RunFinished}, kinds)
 }

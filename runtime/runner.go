@@ -145,6 +145,9 @@ func (r *runner) loop(ctx context.Context) error {
 		if err := r.launch(); err != nil {
 			return err
 		}
+		if n := len(r.flight); n > 0 && n == r.waiting {
+			r.em.emit(Event{Kind: RunWaits})
+		}
 		if len(r.flight) == 0 {
 			return errors.New("runtime: internal error: the run is not over and nothing is to be done")
 		}
@@ -235,8 +238,8 @@ func (r *runner) launch() error {
 		e := f.task.event(NodeStarted)
 		if f.task.waits() {
 			r.waiting++
-			if f.task.Wait != nil {
-				e.Text = f.task.Wait.Ask
+			if w := f.task.Wait; w != nil {
+				e.Text, e.Ask = w.Ask, w.question(r.dueOf(&f.task))
 			}
 		}
 		r.em.emit(e)

@@ -20,9 +20,9 @@ import (
 // the node.
 type Answerer func(ctx context.Context, task string, w *Wait) (json.RawMessage, error)
 
-// WithAnswers asks f for the answers that the program waits for. Without it a
-// run with a journal takes those that [LeaveAnswer] leaves, and one without a
-// journal has nobody to ask.
+// WithAnswers asks f for the answers that the program waits for. A run with a
+// journal also takes those that [LeaveAnswer] leaves; one with neither has nobody
+// to ask.
 func WithAnswers(f Answerer) Option { return func(c *config) { c.answers = f } }
 
 // answerPoll is how often a journal's run looks for answers.
@@ -73,22 +73,24 @@ func (r *runner) waitFor(ctx context.Context, t *Task) Result {
 		err   error
 	}
 	var answers chan answer
-	if t.Wait != nil && (r.cfg.answers != nil || r.cfg.journal != "") {
-		ask := r.cfg.answers
-		if ask == nil {
-			ask = r.left
-		}
-		answers = make(chan answer, 1)
-		go func() {
-			a := answer{err: errors.New("the function that answers ended its goroutine")}
-			defer func() {
-				if v := recover(); v != nil {
-					a.err = &PanicError{Value: v}
-				}
-				answers <- a
-			}()
-			a.value, a.err = ask(ctx, t.ID, t.Wait)
+	ask := func(f Answerer) {
+		a := answer{err: errors.New("the function that answers ended its goroutine")}
+		defer func() {
+			if v := recover(); v != nil {
+				a.err = &PanicError{Value: v}
+			}
+			answers <- a
 		}()
+		a.value, a.err = f(ctx, t.ID, t.Wait)
+	}
+	if t.Wait != nil {
+		answers = make(chan answer, 2) // of both below
+		if r.cfg.answers != nil {
+			go ask(r.cfg.answers)
+		}
+		if r.cfg.journal != "" {
+			go ask(r.left)
+		}
 	}
 	select {
 	case <-over:
@@ -104,6 +106,15 @@ func (r *runner) waitFor(ctx context.Context, t *Task) Result {
 	case <-ctx.Done():
 		return Result{Failure: NewFailure(ctx.Err())}
 	}
+}
+
+// dueOf returns when a task that waits ends by itself, zero if it does not.
+func (r *runner) dueOf(t *Task) time.Time {
+	due := r.due[t.ID]
+	if after, ends := t.After(); ends && due.IsZero() {
+		due = r.now().Add(after)
+	}
+	return due.UTC()
 }
 
 // leftAnswer is a line of the file beside a journal.
