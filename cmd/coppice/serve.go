@@ -25,7 +25,7 @@ type serveFlags struct {
 	addr              string
 	names             []string
 	keyFile           string
-	origins           []string
+	origins, hosts    []string
 	tlsCert, tlsKey   string
 	otlp              string
 	openMetrics       bool
@@ -63,6 +63,7 @@ between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
 	f.StringArrayVar(&o.names, "served-model-name", nil, "name of the model in requests; repeatable, the first is shown")
 	f.StringVar(&o.keyFile, "api-keys", "", "file with API keys, one a line")
 	f.StringArrayVar(&o.origins, "allow-origin", nil, "web page that may use the server, as https://host:port; repeatable")
+	f.StringArrayVar(&o.hosts, "allow-host", nil, "host name under which a server without API keys answers on the loopback interface, besides localhost; repeatable, * is all")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "certificate file, for HTTPS")
 	f.StringVar(&o.tlsKey, "tls-key", "", "key file of the certificate")
 	f.IntVar(&o.maxRequests, "max-requests", 0, "generations at work or waiting before 429 (default 1024)")
@@ -99,7 +100,7 @@ func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
 		level = slog.LevelDebug
 	}
 	cfg := serve.Config{
-		Backend: be, Keys: keys, Origins: o.origins, Version: buildInfo().Version, OpenMetrics: o.openMetrics,
+		Backend: be, Keys: keys, Origins: o.origins, Hosts: o.hosts, Version: buildInfo().Version, OpenMetrics: o.openMetrics,
 		Names:  modelNames(m, o.names, be.Info()),
 		Limits: serve.Limits{Generations: o.maxRequests, BodyBytes: o.maxBody, RequestTime: o.timeout},
 		Log:    slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: level})),

@@ -13,11 +13,13 @@ import (
 // agui turns the events of a run into those of AG-UI 1.0. What it returns depends
 // on the events alone, in their order. A branch is a subagent, a node a step, a
 // generated text a message, the shares of a select an activity, a call a tool
-// call.
+// call, what waits for an answer an interrupt.
 type agui struct {
 	thread, run string
 	uiTexts
 	steps map[string]string // open ones, to their branches
+	asks  uiAsks
+	open  []aguiEvent // the SUBAGENT_STARTED of branches that are not over
 }
 
 // aguiEvent is an event as JSON.
@@ -60,6 +62,7 @@ func (a *agui) take(e runtime.Event) (out []aguiEvent) {
 			add(branch, "STEP_FINISHED", aguiEvent{"stepName": task})
 		}
 	}
+	a.asks.take(&e)
 	switch e.Kind {
 	case runtime.RunStarted:
 		add("", "RUN_STARTED", aguiEvent{"threadId": a.thread, "runId": a.run})
@@ -72,12 +75,14 @@ func (a *agui) take(e runtime.Event) (out []aguiEvent) {
 			fields["parentSubagentRunId"] = parent
 		}
 		add(e.Branch, "SUBAGENT_STARTED", fields)
+		a.open = append(a.open, fields)
 	case runtime.BranchFinished:
 		for _, task := range slices.Sorted(maps.Keys(a.steps)) {
 			if a.steps[task] == e.Branch {
 				finish(task)
 			}
 		}
+		a.open = slices.DeleteFunc(a.open, func(x aguiEvent) bool { return x["subagentRunId"] == e.Branch })
 		if e.Status == runtime.Finished {
 			add(e.Branch, "SUBAGENT_FINISHED", aguiEvent{"outcome": aguiEvent{"type": "success"}})
 			break
@@ -123,6 +128,8 @@ func (a *agui) take(e runtime.Event) (out []aguiEvent) {
 		}
 		if e.Error != "" {
 			add(e.Branch, "CUSTOM", aguiEvent{"name": "coppice.error", "value": aguiEvent{"task": e.Task, "error": e.Error}})
+		} else if e.Does == string(lang.KindWait) {
+			add(e.Branch, "CUSTOM", aguiEvent{"name": "coppice.answer", "value": aguiEvent{"task": e.Task, "answer": e.Value}})
 		}
 		finish(e.Task)
 	case runtime.NodeCancelled:
@@ -130,6 +137,13 @@ func (a *agui) take(e runtime.Event) (out []aguiEvent) {
 	case runtime.RunFinished, runtime.RunFailed:
 		for _, task := range slices.Sorted(maps.Keys(a.steps)) {
 			finish(task)
+		}
+		if e.Status == runtime.Cancelled {
+			for _, b := range slices.Backward(a.open) {
+				add(b["subagentRunId"].(string), "SUBAGENT_ERROR", aguiEvent{"message": "the branch was cancelled", "code": string(e.Status)})
+			}
+			add("", "RUN_FINISHED", aguiEvent{"threadId": a.thread, "runId": a.run, "outcome": aguiEvent{"type": "cancelled"}})
+			break
 		}
 		if e.Kind == runtime.RunFailed {
 			add("", "RUN_ERROR", aguiEvent{"message": e.Error})
@@ -149,9 +163,58 @@ func (a *agui) take(e runtime.Event) (out []aguiEvent) {
 	return out
 }
 
+// interrupt ends the stream: steps end, branches are suspended, and the run has
+// the open questions as its interrupts.
+func (a *agui) interrupt() (out []aguiEvent) {
+	for _, task := range slices.Sorted(maps.Keys(a.steps)) {
+		e := aguiEvent{"type": "STEP_FINISHED", "stepName": task}
+		if b := a.steps[task]; b != "" {
+			e["subagentRunId"] = b
+		}
+		out = append(out, e)
+	}
+	clear(a.steps)
+	of := map[any][]string{} // interrupts by branch
+	var list []aguiEvent
+	for _, x := range a.asks.list {
+		q := x.Ask
+		i := aguiEvent{
+			"id": a.asks.id(x.Task), "reason": "input", "message": q.Text, "responseSchema": q.Schema,
+			"metadata": aguiEvent{"task": x.Task, "type": q.Type, "default": q.Default},
+		}
+		if yesOrNo(q) {
+			i["reason"] = "approval"
+		}
+		if !q.Due.IsZero() {
+			i["expiresAt"] = q.Due
+		}
+		if x.Branch != "" {
+			i["subagentRunId"] = x.Branch
+			of[x.Branch] = append(of[x.Branch], a.asks.id(x.Task))
+		}
+		list = append(list, i)
+	}
+	for _, b := range slices.Backward(a.open) {
+		how := aguiEvent{"type": "suspended"}
+		if ids := of[b["subagentRunId"]]; ids != nil {
+			how["interruptIds"] = ids
+		}
+		out = append(out, aguiEvent{"type": "SUBAGENT_FINISHED", "subagentRunId": b["subagentRunId"], "outcome": how})
+	}
+	return append(out, aguiEvent{"type": "RUN_FINISHED", "threadId": a.thread, "runId": a.run, "outcome": aguiEvent{"type": "interrupt", "interrupts": list}})
+}
+
+// again begins a stream behind an interrupt: a run of its own, in which the
+// suspended branches go on.
+func (a *agui) again() []aguiEvent {
+	clear(a.steps)
+	return append([]aguiEvent{{"type": "RUN_STARTED", "threadId": a.thread, "runId": a.run}}, a.open...)
+}
+
 // runAGUI is POST /v1/programs/{name}/agui: it starts a run as an AG-UI agent and
 // streams it. The inputs are forwardedProps.inputs; without them the last message
-// of the user is the program's one text.
+// of the user is the program's one text. With "resume" it answers what an earlier
+// run waits for, and streams the rest of that.
 func (s *Server) runAGUI(w http.ResponseWriter, r *http.Request) error {
 	f, err := s.readFields(w, r)
 	if err != nil {
@@ -161,8 +224,16 @@ func (s *Server) runAGUI(w http.ResponseWriter, r *http.Request) error {
 	thread, id := f.text("threadId"), f.text("runId")
 	messages := f.raw("messages")
 	forwarded := f.object("forwardedProps")
+	resume := responses(f)
 	if err := f.err(); err != nil {
 		return err
+	}
+	if len(resume) > 0 {
+		x, from, err := t.answered(r.Context(), r.PathValue("name"), resume)
+		if err != nil {
+			return err
+		}
+		return sendUI(s, w, r, x, from, newAGUI(thread, id))
 	}
 	var q runRequest
 	if q.program, _, err = s.program(t, r.PathValue("name")); err != nil {
@@ -181,13 +252,7 @@ func (s *Server) runAGUI(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a := newAGUI(thread, id)
-	return s.sendUI(w, r, x, func(e runtime.Event) (out []any) {
-		for _, v := range a.take(e) {
-			out = append(out, v)
-		}
-		return out
-	})
+	return sendUI(s, w, r, x, 0, newAGUI(thread, id))
 }
 
 // inputsOf makes the last text of a user the one text input of a program.
@@ -229,19 +294,4 @@ func inputsOf(p Program, messages json.RawMessage) (lang.Args, error) {
 		break
 	}
 	return args, nil
-}
-
-// sendUI streams what take makes of a run's events, from its beginning.
-func (s *Server) sendUI(w http.ResponseWriter, r *http.Request, x *run, take func(runtime.Event) []any) error {
-	defer x.watch()()
-	out := s.newSSE(w)
-	for e := range x.log.Events(r.Context(), 0) {
-		for _, v := range take(e) {
-			out.data(v)
-		}
-		if out.flush() != nil {
-			return nil
-		}
-	}
-	return nil
 }

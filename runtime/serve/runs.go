@@ -28,6 +28,7 @@ type run struct {
 	chat    string // that it answers, of a client of the AI SDK
 	created time.Time
 	log     *runtime.Log
+	asks    *questions
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when the run is over; what follows is set then
 	report  *runtime.Report
@@ -73,33 +74,55 @@ func (r *run) watch() (leave func()) {
 	})
 }
 
-// expire starts the clock of an attached run that nobody watches. r.mu is held.
+// expire starts the clock of an attached run that nobody watches. One that waits
+// for an answer lives on: whoever answers need not watch. r.mu is held.
 func (r *run) expire() {
 	if !r.attached || r.over() {
 		return
 	}
+	if r.orphan != nil {
+		r.orphan.Stop()
+	}
 	r.orphan = time.AfterFunc(r.grace, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.watchers == 0 {
+		switch {
+		case r.watchers > 0:
+		case r.asks.any(): // answered tells
+			r.orphan = nil
+		default:
 			r.cancel(errOrphaned)
 		}
 	})
 }
 
+// answered is called when one of the run's questions is over: if nobody watches,
+// its clock begins again.
+func (r *run) answered() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watchers == 0 && r.orphan == nil {
+		r.expire()
+	}
+}
+
 // Statuses of a run.
 const (
 	runRunning   = "running"
+	runWaiting   = "waiting" // running, and something of it waits for an answer
 	runFinished  = "finished"
 	runFailed    = "failed"
 	runCancelled = "cancelled"
 )
 
 func (r *run) status() string {
-	if !r.over() {
-		return runRunning
+	switch {
+	case r.over():
+		return r.outcome()
+	case r.asks.any():
+		return runWaiting
 	}
-	return r.outcome()
+	return runRunning
 }
 
 // outcome is the status of a run that is over, or whose err is set.
@@ -107,10 +130,15 @@ func (r *run) outcome() string {
 	switch {
 	case r.err == nil:
 		return runFinished
-	case errors.Is(r.err, errCancelled), errors.Is(r.err, errOrphaned), errors.Is(r.err, errDraining):
+	case cancelled(r.err):
 		return runCancelled
 	}
 	return runFailed
+}
+
+// cancelled reports whether somebody wanted a run to end that ended with err.
+func cancelled(err error) bool {
+	return errors.Is(err, errCancelled) || errors.Is(err, errOrphaned) || errors.Is(err, errDraining)
 }
 
 // runInfo is a run as clients see it.
@@ -121,13 +149,17 @@ type runInfo struct {
 	Status   string          `json:"status"`
 	Created  int64           `json:"created_at"`
 	Finished int64           `json:"finished_at,omitempty"`
+	Waiting  []waitingTask   `json:"waiting,omitempty"`
 	Report   *runtime.Report `json:"report,omitempty"`
 	Error    *errorObject    `json:"error,omitempty"`
 }
 
 func (r *run) info(whole bool) runInfo {
 	out := runInfo{ID: r.id, Object: "run", Program: r.program, Status: r.status(), Created: r.created.Unix()}
-	if out.Status == runRunning {
+	if out.Status == runRunning || out.Status == runWaiting {
+		if whole {
+			out.Waiting = r.asks.waiting()
+		}
 		return out
 	}
 	out.Finished = r.ended.Unix()
@@ -195,11 +227,10 @@ func (s *Server) start(t *tenant, q runRequest) (*run, error) {
 		s.metrics.refused.Inc()
 		return nil, err
 	}
-	limits := s.cfg.Limits.ProgramLimits
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	r := &run{
 		id: "run-" + randomID()[:20], program: q.program.Graph.Name, created: time.Now(),
-		log: runtime.NewLog(s.cfg.Limits.Deltas), cancel: cancel, done: make(chan struct{}),
+		log: runtime.NewLog(s.cfg.Limits.Deltas), asks: newQuestions(), cancel: cancel, done: make(chan struct{}),
 		grace: s.cfg.Limits.OrphanGrace, attached: q.attached, chat: q.chat,
 	}
 	t.remember(r, s.cfg.Limits.Runs)
@@ -207,8 +238,6 @@ func (s *Server) start(t *tenant, q runRequest) (*run, error) {
 	go func() {
 		defer s.wg.Done()
 		defer cancel(nil)
-		ctx, stop := context.WithTimeoutCause(ctx, limits.Time, errTimeout)
-		defer stop()
 		s.carryOut(ctx, t, r, q)
 	}()
 	return r, nil
@@ -238,16 +267,29 @@ type runSink struct {
 	t    *runTrace
 	obs  map[string]*observation // of the nodes at work, by task
 	log  *runtime.Log
+	run  *run
+	work *workClock
 	last uint64
 	over bool
+	why  func() error // why the run was cancelled, nil if it was not
 }
 
 func (k *runSink) Emit(e runtime.Event) {
+	if e.Kind == runtime.RunFailed && cancelled(k.why()) {
+		e.Status = runtime.Cancelled
+	}
 	k.last = e.Seq
 	k.over = e.Kind == runtime.RunFinished || e.Kind == runtime.RunFailed
 	k.t.event(&e)
+	k.run.asks.event(&e)
 	switch e.Kind {
+	case runtime.RunWaits:
+		k.work.set(true)
 	case runtime.NodeStarted:
+		if e.Does == string(lang.KindWait) || e.Does == string(lang.KindSleep) {
+			break
+		}
+		k.work.set(false)
 		if k.obs[e.Task] == nil { // else it is tried again
 			k.obs[e.Task] = k.m.begin()
 		}
@@ -256,6 +298,10 @@ func (k *runSink) Emit(e runtime.Event) {
 			o.delta(backend.Delta{Tokens: e.Tokens})
 		}
 	case runtime.NodeFinished, runtime.NodeCancelled:
+		k.work.set(false)
+		if e.Does == string(lang.KindWait) {
+			k.run.answered()
+		}
 		o := k.obs[e.Task]
 		delete(k.obs, e.Task)
 		if e.Cost == nil {
@@ -278,7 +324,9 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	if spans != nil {
 		ctx = backend.WithTrace(ctx, &backend.Trace{Step: spans.step})
 	}
-	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, log: r.log}
+	work := newWorkClock(limits.Time, limits.Waiting, func() { r.cancel(errTimeout) })
+	defer work.stop()
+	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, log: r.log, run: r, work: work, why: func() error { return context.Cause(ctx) }}
 	report, err := func() (report *runtime.Report, err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -288,7 +336,7 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 		}()
 		return runtime.RunGraph(ctx, s.metered(t.quota), q.program.Graph, q.program.Funcs, q.inputs,
 			runtime.WithRun(r.id), runtime.WithSeed(q.seed), runtime.WithSalt(q.salt), runtime.WithSink(sink),
-			runtime.WithConcurrency(limits.Concurrency),
+			runtime.WithConcurrency(limits.Concurrency), runtime.WithAnswers(r.asks.ask),
 			runtime.WithLimits(runtime.Limits{Nodes: limits.Nodes, Branches: limits.Branches, Text: limits.TextBytes}))
 	}()
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
@@ -304,6 +352,7 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	if e, ok := s.be.(interface{ EndRun(string) }); ok {
 		e.EndRun(r.id)
 	}
+	r.asks.end()
 	r.report, r.err, r.ended = report, err, time.Now()
 	// Who sees the end of the run must find it counted.
 	spans.end(r.outcome(), err)

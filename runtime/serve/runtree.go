@@ -31,7 +31,8 @@ type (
 		Task   string               `json:"task"`
 		Node   string               `json:"node"`
 		Does   string               `json:"does"`
-		Status string               `json:"status"` // running, finished, failed or cancelled
+		Status string               `json:"status"`        // running, waiting, finished, failed or cancelled
+		Ask    *runtime.Question    `json:"ask,omitempty"` // of one that waits
 		Text   string               `json:"text,omitempty"`
 		Finish backend.FinishReason `json:"finish,omitempty"`
 		Value  json.RawMessage      `json:"value,omitempty"`
@@ -88,7 +89,9 @@ func treeOf(events []runtime.Event) (trunk *treeBranch, last uint64) {
 			b := branch(e.Branch)
 			b.Status, b.Error = e.Status, e.Error
 		case runtime.NodeStarted:
-			node(&e)
+			if n := node(&e); e.Ask != nil {
+				n.Status, n.Ask = runWaiting, e.Ask
+			}
 		case runtime.TextDelta:
 			if n := nodes[e.Task]; n != nil && len(n.Text) == e.Offset {
 				n.Text += e.Text

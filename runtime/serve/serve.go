@@ -41,7 +41,11 @@ type Config struct {
 	// Origins are the web pages that may use the server from a browser, as
 	// "https://host:port"; none by default. "*" allows all.
 	Origins []string
-	Limits  Limits
+	// Hosts are names under which a server without keys answers requests that come
+	// to the loopback interface, besides localhost and loopback addresses. "*" is
+	// all names. Other names are refused: see DNS rebinding.
+	Hosts  []string
+	Limits Limits
 	// OpenMetrics shows /metrics to those without a key too: scrapers and
 	// routers often bring none. It tells how much all keys together use.
 	OpenMetrics bool
@@ -89,7 +93,8 @@ type ProgramLimits struct {
 	Branches    int           // default 10,000
 	TextBytes   int           // default 16 MiB
 	Concurrency int           // model requests of a run at once; default 256
-	Time        time.Duration // default 1 hour
+	Time        time.Duration // at work, without what it sleeps and waits for answers; default 1 hour
+	Waiting     time.Duration // asleep or waiting for answers, at a stretch; default 7 days
 }
 
 func (l *Limits) setDefaults() {
@@ -116,6 +121,7 @@ func (l *Limits) setDefaults() {
 	def(&p.TextBytes, 16<<20)
 	def(&p.Concurrency, 256)
 	def(&p.Time, time.Hour)
+	def(&p.Waiting, 7*24*time.Hour)
 }
 
 func def[T comparable](v *T, d T) {
@@ -182,7 +188,7 @@ func New(cfg Config) (*Server, error) {
 	if s.cfg.Vocabulary != nil && (!s.info.Capabilities.TokenIDs || s.info.Fingerprint == "") {
 		return nil, errors.New("serve: a vocabulary is of use only with a backend that takes token ids and has a fingerprint")
 	}
-	if err := checkOrigins(cfg.Origins); err != nil {
+	if err := errors.Join(checkOrigins(cfg.Origins), checkHosts(cfg.Hosts)); err != nil {
 		return nil, err
 	}
 	var err error
@@ -335,6 +341,7 @@ func (s *Server) routes() http.Handler {
 	on(keyed, "GET /v1/runs/{id}/events", s.runEvents)
 	on(keyed, "GET /v1/runs/{id}/tree", s.showTree)
 	on(keyed, "POST /v1/runs/{id}/cancel", s.cancelRun)
+	on(keyed, "POST /v1/runs/{id}/approve", s.approve)
 	on(keyed, "GET /v1/ws", s.websocket)
 	on(keyed, "POST /v1/programs/{name}/agui", s.runAGUI)
 	on(keyed, "POST /v1/programs/{name}/chat", s.runUIMessage)
@@ -345,5 +352,5 @@ func (s *Server) routes() http.Handler {
 
 	page(open)
 	open.Handle("/", s.withKey(s.jsonErrors(keyed)))
-	return s.recovered(s.withOrigin(s.traced(open)))
+	return s.recovered(s.withHost(s.withOrigin(s.traced(open))))
 }

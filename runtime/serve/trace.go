@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
 
@@ -285,13 +286,19 @@ func (x *runTrace) event(e *runtime.Event) {
 		if e.Branch != "" {
 			more = append(more, text("coppice.branch", e.Branch))
 		}
-		if e.Does == "call" {
+		switch lang.Kind(e.Does) {
+		case lang.KindCall:
 			name, op = opTool+" "+e.Node, opTool
 			more = append(more, text("gen_ai.tool.name", e.Node), text("gen_ai.tool.type", "function"))
-		} else {
+		case lang.KindWait, lang.KindSleep: // no operation that the conventions know
+			name, op = e.Does+" "+e.Node, ""
+		default:
 			more = append(more, text("gen_ai.request.model", x.t.model))
 		}
-		ctx, span := x.t.tracer.Start(x.ctx, name, trace.WithTimestamp(e.Time), trace.WithAttributes(x.t.operation(op, more...)...))
+		if op != "" {
+			more = x.t.operation(op, more...)
+		}
+		ctx, span := x.t.tracer.Start(x.ctx, name, trace.WithTimestamp(e.Time), trace.WithAttributes(more...))
 		x.nodes[e.Task] = &nodeSpan{span, &steps{tracer: x.t.tracer, ctx: ctx, choice: -1}}
 	case runtime.NodeFinished, runtime.NodeCancelled:
 		n := x.nodes[e.Task]

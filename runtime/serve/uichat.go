@@ -43,13 +43,16 @@ func (c *socket) chat(program string, data []byte) bool {
 	if err := f.err(); err != nil {
 		return fail(err)
 	}
-	var x *run
+	var (
+		x    *run
+		from uint64 // the event behind which it is told
+	)
 	switch kind {
 	case "send":
 		if body := f.object("body"); body != nil && body.has("inputs") {
 			f.members["inputs"] = body.raw("inputs")
 		}
-		if x, err = c.s.startChat(c.ctx, c.tenant, program, f); err != nil {
+		if x, from, err = c.s.startChat(c.ctx, c.tenant, program, f); err != nil {
 			return fail(err)
 		}
 	case "resume":
@@ -70,10 +73,9 @@ func (c *socket) chat(program string, data []byte) bool {
 		return fail(badRequest("type", "type is %q; it is to be send, resume or abort", clip(kind)))
 	}
 	err = c.follow(x, id, chatFrame{Type: "start", RequestID: id}, func(ctx context.Context) {
-		m := newUIMessage(x.id)
 		n := 0
-		for e := range x.log.Events(ctx, 0) {
-			for _, chunk := range m.take(e) {
+		for chunks := range tell(ctx, x, from, newUIMessage(x.id)) {
+			for _, chunk := range chunks {
 				seq := n
 				if !c.send(ctx, chatFrame{Type: "chunk", RequestID: id, Sequence: &seq, Chunk: chunk}) {
 					return
@@ -84,7 +86,7 @@ func (c *socket) chat(program string, data []byte) bool {
 		c.send(ctx, chatFrame{Type: "end", RequestID: id})
 	})
 	if err != nil {
-		if kind == "send" { // nobody would ever watch it
+		if kind == "send" && from == 0 { // nobody would ever watch it
 			x.cancel(errCancelled)
 		}
 		return fail(err)

@@ -17,6 +17,7 @@ import (
 type uiMessage struct {
 	uiTexts
 	labels map[string]string // of branches
+	asks   uiAsks
 }
 
 type uiChunk map[string]any
@@ -47,7 +48,8 @@ func (m *uiMessage) take(e runtime.Event) (out []uiChunk) {
 		maps.Copy(data, more)
 		add(uiChunk{"type": "data-node", "id": e.Task, "data": data})
 	}
-	tool := e.Does == string(lang.KindCall)
+	tool := e.Does == string(lang.KindCall) || e.Does == string(lang.KindWait)
+	m.asks.take(&e)
 	switch e.Kind {
 	case runtime.RunStarted:
 		add(uiChunk{"type": "start", "messageId": m.run})
@@ -57,9 +59,18 @@ func (m *uiMessage) take(e runtime.Event) (out []uiChunk) {
 	case runtime.BranchFinished:
 		add(uiChunk{"type": "data-branch", "id": e.Branch, "data": uiChunk{"id": e.Branch, "label": m.labels[e.Branch], "parent": m.begin(e.Branch), "status": string(e.Status), "error": e.Error}})
 	case runtime.NodeStarted:
-		node("running", nil)
-		if tool {
-			add(uiChunk{"type": "tool-input-available", "toolCallId": m.id(e.Task), "toolName": e.Node, "input": uiChunk{}, "dynamic": true})
+		switch q := e.Ask; {
+		case q != nil:
+			node(runWaiting, uiChunk{"ask": q})
+			add(uiChunk{"type": "tool-input-available", "toolCallId": m.id(e.Task), "toolName": e.Node, "input": q, "dynamic": true})
+			if yesOrNo(q) {
+				add(uiChunk{"type": "tool-approval-request", "approvalId": m.id(e.Task), "toolCallId": m.id(e.Task)})
+			}
+		case tool:
+			node("running", nil)
+			add(uiChunk{"type": "tool-input-available", "toolCallId": m.id(e.Task), "toolName": e.Node, "input": uiChunk{}, "dynamic": true, "providerExecuted": true})
+		default:
+			node("running", nil)
 		}
 	case runtime.TextDelta:
 		text(e, e.Text, e.Offset)
@@ -93,6 +104,9 @@ func (m *uiMessage) take(e runtime.Event) (out []uiChunk) {
 		node(status, uiChunk{"cost": e.Cost, "error": e.Error})
 	case runtime.NodeCancelled:
 		end(e.Task)
+		if tool {
+			add(uiChunk{"type": "tool-output-error", "toolCallId": m.id(e.Task), "errorText": "cancelled", "dynamic": true})
+		}
 		node("cancelled", nil)
 	case runtime.RunFinished, runtime.RunFailed:
 		for _, task := range slices.Sorted(maps.Keys(m.open)) {
@@ -108,47 +122,59 @@ func (m *uiMessage) take(e runtime.Event) (out []uiChunk) {
 	return out
 }
 
+// interrupt ends the stream where tools wait for their approval or output. The
+// client sends the message again when it has them.
+func (m *uiMessage) interrupt() []uiChunk {
+	return []uiChunk{{"type": "finish", "finishReason": "tool-calls", "messageMetadata": uiChunk{"run": m.run}}}
+}
+
+// again goes on with the same message, in a step of its own: a client looks for
+// answers to send in the last one.
+func (m *uiMessage) again() []uiChunk {
+	return []uiChunk{{"type": "start", "messageId": m.run}, {"type": "start-step"}}
+}
+
 // runUIMessage is POST /v1/programs/{name}/chat: a run as the answer of a chat of
 // the AI SDK, over HTTP. Its body is {id, messages}; "inputs" in it are the
-// program's, without them the last message of the user is its one text.
+// program's, without them the last message of the user is its one text. Messages
+// that end with answers to what a run waits for go on with that run.
 func (s *Server) runUIMessage(w http.ResponseWriter, r *http.Request) error {
 	f, err := s.readFields(w, r)
 	if err != nil {
 		return err
 	}
-	x, err := s.startChat(r.Context(), tenantOf(r.Context()), r.PathValue("name"), f)
+	x, from, err := s.startChat(r.Context(), tenantOf(r.Context()), r.PathValue("name"), f)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
-	m := newUIMessage(x.id)
-	return s.sendUI(w, r, x, func(e runtime.Event) (out []any) {
-		for _, c := range m.take(e) {
-			out = append(out, c)
-		}
-		return out
-	})
+	return sendUI(s, w, r, x, from, newUIMessage(x.id))
 }
 
-// startChat starts the run that answers a chat.
-func (s *Server) startChat(ctx context.Context, t *tenant, program string, f *fields) (*run, error) {
+// startChat starts the run that answers a chat, or goes on with one that waited for
+// the client behind an event.
+func (s *Server) startChat(ctx context.Context, t *tenant, program string, f *fields) (*run, uint64, error) {
 	q := runRequest{attached: true, chat: f.text("id")}
 	messages := f.raw("messages")
 	if f.has("inputs") {
 		q.inputs = readRun(ctx, f, t).inputs
 	}
 	if err := f.err(); err != nil {
-		return nil, err
+		return nil, 0, err
+	}
+	if answers := t.toolAnswers(messages); len(answers) > 0 {
+		return t.answered(ctx, program, answers)
 	}
 	var err error
 	if q.program, _, err = s.program(t, program); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if q.inputs == nil {
 		if q.inputs, err = inputsOf(q.program, messages); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	q.salt = t.salt("")
-	return s.start(t, q)
+	x, err := s.start(t, q)
+	return x, 0, err
 }

@@ -44,6 +44,18 @@ func many() string {
 	return b.String()
 }
 
+// people asks for answers of all types.
+const people = `
+coppice: 1
+name: people
+steps:
+  - wait: {name: ok, ask: "Page ops?", type: bool}
+  - wait: {name: n, ask: "How many?", type: int, timeout: 1h, default: 0}
+  - wait: {name: why, ask: "Why?", type: string}
+  - wait: {name: list, ask: "Which?", type: "[]string"}
+  - return: '{ok: ok, n: n, why: why, list: list}'
+`
+
 func webModel() *puppet.Model {
 	m := looksModel()
 	m.OnRegexp(`At item\d+\.`).Reply(strings.Repeat("seen and written ", 3) + "!")
@@ -57,6 +69,7 @@ func TestWebPage(t *testing.T) {
 	c := serveFor(t, webModel(), func(c *Config) { c.Limits.Deltas = 100_000 })
 	c.ok("/v1/programs", looks)
 	c.ok("/v1/programs", many())
+	c.ok("/v1/programs", people)
 	locked := serveFor(t, webModel(), func(c *Config) { c.Keys = []Key{{Secret: "secret-key"}} })
 	work := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
 
@@ -81,5 +94,7 @@ func TestWebClients(t *testing.T) {
 	held.ok("/v1/programs", looks)
 	opener := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { gate.Open() }))
 	defer opener.Close()
-	node(t, "clients.mjs", "URL="+c.url, "HELD="+held.url, "GATE="+opener.URL)
+	people := serveFor(t, asksModel(), nil)
+	people.ok("/v1/programs", asks)
+	node(t, "clients.mjs", "URL="+c.url, "HELD="+held.url, "GATE="+opener.URL, "ASKS="+people.url)
 }

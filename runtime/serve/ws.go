@@ -18,6 +18,7 @@ import (
 //	{"type":"watch","ref":"b","run":"run-...","after":17}
 //	{"type":"unwatch","ref":"c","run":"run-..."}
 //	{"type":"cancel","ref":"d","run":"run-..."}
+//	{"type":"approve","ref":"e","run":"run-...","task":"ok","answer":true}
 //
 //	{"type":"started","ref":"a","run":"run-..."}
 //	{"type":"event","run":"run-...","event":{"seq":1,...}}
@@ -291,9 +292,9 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 		return m, err
 	}
 	switch kind {
-	case "watch", "unwatch", "cancel":
+	case "watch", "unwatch", "cancel", "approve":
 	default:
-		return m, badRequest("type", "type is %q; it is to be start, watch, unwatch or cancel", clip(kind))
+		return m, badRequest("type", "type is %q; it is to be start, watch, unwatch, cancel or approve", clip(kind))
 	}
 	x, err := c.tenant.run(id)
 	if err != nil {
@@ -314,6 +315,25 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 		<-w.done // no event comes after the answer, and the run can be watched again
 	case "cancel":
 		x.cancel(errCancelled)
+	case "approve":
+		task, answer, err := readAnswer(f)
+		if err != nil {
+			return m, err
+		}
+		q, v, err := x.asks.claim(task, answer)
+		if err != nil {
+			return m, err
+		}
+		// Until the run has taken it the client may say more.
+		said := m
+		c.wg.Go(func() {
+			if err := q.give(c.ctx, v); err != nil {
+				o := toError(err).body().Error
+				said.Type, said.Error = "error", &o
+			}
+			c.send(c.ctx, said)
+		})
+		return wsMessage{}, nil
 	}
 	return m, nil
 }

@@ -104,6 +104,11 @@ export class Socket {
     await this.ask({ type: "cancel", run });
   }
 
+  /** Gives a node that waits its answer; it is refused if it does not fit, or came too late. */
+  async approve(run: string, task: string, answer: unknown): Promise<void> {
+    await this.ask({ type: "approve", run, task, answer });
+  }
+
   /** Follows a run from the event after the one numbered seq; the result ends that. */
   watch(run: string, seq: number, watcher: Watcher): () => void {
     const w = { seq, watcher };

@@ -50,6 +50,11 @@ function NodeDetail({ run, node: n }: { run: Run; node: Node }) {
         )}
         {(n.forced > 0 || n.sampled > 0) && <><dt>Written</dt><dd>{n.forced + n.sampled} tokens: {n.forced} forced, {n.sampled} sampled</dd></>}
       </dl>
+      {n.ask && (
+        <><h3>Question</h3>
+        <p class="asked">{n.ask.text || "(none)"}</p>
+        <dl><dt>Answer</dt><dd>{n.ask.type}</dd></dl></>
+      )}
       {n.error && <p class="problem">{n.error}</p>}
       {n.tries.map((why, i) => <p key={i} class="quiet">Try {i + 1}: {why}</p>)}
       {n.pieces.length > 0 && (

@@ -14,6 +14,11 @@ export type Cost = Omit<Usage, "forward_passes">;
 
 export type Score = { option: string; logprob: number; p: number };
 
+/** What a wait asks. */
+export type Ask = { text?: string; type: string; schema?: Schema; due?: string; default?: unknown };
+
+export type Schema = { type?: string; enum?: unknown[]; minimum?: number; maximum?: number };
+
 export type Event = {
   seq: number;
   time?: string;
@@ -26,6 +31,7 @@ export type Event = {
   label?: string;
   does?: string;
   status?: string;
+  ask?: Ask;
   text?: string;
   offset?: number;
   tokens?: number[];

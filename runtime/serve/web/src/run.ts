@@ -1,9 +1,9 @@
 // A run as its events tell it. apply is the only way that the state changes, so
 // the state after event n is the same live, after a drop, and in a replay.
 
-import type { Cost, Event, Score, Usage } from "./events";
+import type { Ask, Cost, Event, Score, Usage } from "./events";
 
-export type Status = "running" | "finished" | "failed" | "cancelled";
+export type Status = "running" | "waiting" | "finished" | "failed" | "cancelled";
 
 /** Where a text came from; "chosen" is an option of a select, "unknown" where only the text is left. */
 export type Origin = "sampled" | "forced" | "chosen" | "unknown";
@@ -14,7 +14,8 @@ export type Node = {
   id: string;
   branch: string;
   does: string;
-  status: Status;
+  status: Status; // waiting if it asks something
+  ask?: Ask;
   started: number; // ms since the epoch
   prompted: number; // when its prompt was first worked on; 0 if nobody said so
   first: number; // when its first text came; 0 before
@@ -105,6 +106,10 @@ export function apply(run: Run, e: Event, t = e.time ? timeOf(e.time) : run.now)
     case "node_started": {
       const n = node(run, e, t);
       if (n.status !== "running") again(n);
+      if (e.ask) {
+        n.ask = e.ask;
+        n.status = "waiting";
+      }
       break;
     }
     case "prompt": {
@@ -260,7 +265,7 @@ function end(run: Run, e: Event, t: number): void {
     }
   }
   for (const n of run.nodes.values()) {
-    if (n.status === "running") {
+    if (n.status === "running" || n.status === "waiting") {
       n.status = "cancelled";
       n.ended = t;
     }
@@ -278,6 +283,11 @@ export function countNode(n: Node): Counts {
   const cached = n.cost?.cached_tokens ?? 0;
   const prompt = n.cost?.prompt_tokens ?? n.done;
   return { cached, computed: Math.max(0, prompt - cached), forced: n.forced, sampled: n.sampled };
+}
+
+/** The nodes that wait for an answer, oldest first. */
+export function asked(run: Run): Node[] {
+  return [...run.nodes.values()].filter((n) => n.status === "waiting");
 }
 
 export function countAll(run: Run): Counts {

@@ -2,10 +2,11 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { socket, type Recording } from "./store";
-import { countAll, type Counts, type Run } from "./run";
+import { asked, countAll, type Counts, type Run } from "./run";
 import { nameOf, rowsOf, span } from "./rows";
 import { BarLegend, Mark, Strip, TreeGrid } from "./treegrid";
 import { Detail } from "./detail";
+import { Asked } from "./asked";
 
 export function RunView({ rec }: { rec: Recording }) {
   rec.signal.use();
@@ -49,6 +50,7 @@ export function RunView({ rec }: { rec: Recording }) {
       </header>
       {(problem || rec.problem) && <p class="problem" role="alert">{problem || rec.problem}</p>}
       {run.error && <p class="problem">{run.error}</p>}
+      {!rec.title && <Asked rec={rec} choose={choose} />}
       <Summary run={run} />
       <div class="split">
         <TreeGrid run={run} rows={rows} now={moment === null ? rec.now() : run.now} end={rec.now()} chosen={row.key} choose={choose} toggle={toggle} />
@@ -62,6 +64,7 @@ export function RunView({ rec }: { rec: Recording }) {
 function stateWords(rec: Recording, run: Run): string {
   const branches = run.branches.size - 1;
   const end = run.status === "running" ? run.now : run.branches.get("")!.ended;
+  if (run === rec.live && !rec.over && asked(run).length) return "waits for an answer";
   if (run.status === "running") return rec.live.status === "running" && !rec.over ? "running" : `as it was after ${span(end - run.start)}`;
   return `${run.status} after ${span(end - run.start)}, ${branches} ${branches === 1 ? "branch" : "branches"}, ${run.nodes.size} nodes`;
 }
@@ -84,7 +87,7 @@ export function Summary({ run }: { run: Run }) {
         </p>
       )}
       {run.restored > 0 && <p class="figures">{run.restored} results come from a journal.</p>}
-      {run.dropped > 0 && <p class="figures">{run.dropped} pieces of text are shown as a whole: they came before this page did.</p>}
+      {run.dropped > 0 && <p class="figures">Some texts are shown as a whole: they came before this page did.</p>}
     </div>
   );
 }

@@ -139,7 +139,7 @@ function Line({ run, row, i, chosen, scale, pick, toggle }: LineProps) {
         <span class="name">{name}</span>
         {label && <span class="label">{label}</span>}
         {row.node && <span class="does">{row.node.does}</span>}
-        {row.node && <span class="peek">{tail(row.node.error || textOf(row.node))}</span>}
+        {row.node && <span class="peek">{tail(row.node.error || (row.node.status === "waiting" && row.node.ask?.text) || textOf(row.node))}</span>}
         {row.branch?.error && <span class="peek">{tail(row.branch.error)}</span>}
       </span>
       <span role="gridcell" class="c-tokens"><Strip counts={counts} /></span>
@@ -151,7 +151,7 @@ function Line({ run, row, i, chosen, scale, pick, toggle }: LineProps) {
   );
 }
 
-const words: Record<string, string> = { running: "running", finished: "finished", failed: "failed", cancelled: "cancelled" };
+const words: Record<string, string> = { running: "running", waiting: "waits for an answer", finished: "finished", failed: "failed", cancelled: "cancelled" };
 
 export function Mark({ status }: { status: string }) {
   return <span class={"mark " + status} role="img" aria-label={words[status] ?? status} />;
@@ -184,6 +184,7 @@ function Bar({ row, scale }: { row: Row; scale: Scale }) {
   if (row.branch) return part("bar-branch", x.started, end);
   const n = row.node!;
   if (n.does === "call") return part("bar-call", x.started, end);
+  if (n.does === "wait" || n.does === "sleep") return part("bar-wait", x.started, end);
   const first = n.first || end;
   // Without progress a node may have waited, or read its prompt: nobody knows.
   return (

@@ -104,6 +104,33 @@ await page.goto(url + "/#/runs");
 await page.getByLabel("Open a journal").setInputFiles({ name: "no.journal", mimeType: "", buffer: Buffer.from("no") });
 await page.getByRole("alert").getByText(/no\.journal/).waitFor();
 
+// What waits for a person is a form of its kind, by keyboard too.
+await page.goto(url + "/#/runs");
+await page.getByRole("combobox", { name: "Program" }).selectOption("people");
+await page.getByRole("button", { name: "Start", exact: true }).click();
+const asked = (text) => page.getByRole("region", { name: new RegExp(text) });
+await asked("Page ops").waitFor();
+assert.equal(await page.getByRole("status").first().textContent(), "waits for an answer");
+await accessible(page, "asked");
+await asked("Page ops").getByRole("button", { name: "No" }).press("Enter");
+await asked("How many").getByText(/then the answer is 0/).waitFor();
+await asked("How many").getByRole("spinbutton").fill("3");
+await page.keyboard.press("Enter");
+await asked("Why").getByRole("textbox").fill("because");
+await accessible(page, "asked-text");
+await asked("Why").getByRole("button", { name: "Send" }).click();
+await asked("Which").getByRole("textbox").fill("{");
+await asked("Which").getByRole("button", { name: "Send" }).click();
+await asked("Which").getByRole("alert").getByText("It is no JSON").waitFor();
+await asked("Which").getByRole("textbox").fill("7");
+await asked("Which").getByRole("button", { name: "Send" }).click();
+await asked("Which").getByRole("alert").getByText(/must be/).waitFor(); // the server says so
+await asked("Which").getByRole("textbox").fill('["a", "b"]');
+await asked("Which").getByRole("button", { name: "Send" }).click();
+await page.getByText(/finished after/).waitFor();
+assert.equal(await asked("").filter({ hasText: "Answer" }).count(), 0);
+assert.match(await page.getByRole("complementary").locator("pre.value").textContent(), /"ok": false,\s+"n": 3,\s+"why": "because"/);
+
 // Two runs side by side.
 const second = await startRun(page, "looks", { topic: "snow" });
 await page.goto(`${url}/#/compare/${first}/${second}`);

@@ -1,12 +1,12 @@
 // The real clients of AG-UI and of the AI SDK against a server: URL in the
 // environment serves the program "looks", whose two branches are held until GATE
-// is asked to let them go.
+// is asked to let them go; ASKS serves "asks", which waits for two answers.
 import assert from "node:assert/strict";
 import { HttpAgent } from "@ag-ui/client";
-import { DefaultChatTransport, readUIMessageStream, WebSocketChatTransport } from "ai";
+import { AbstractChat, DefaultChatTransport, readUIMessageStream, WebSocketChatTransport } from "ai";
 import { WebSocket } from "ws";
 
-const { URL: url, HELD: held, GATE: gate } = process.env;
+const { URL: url, HELD: held, GATE: gate, ASKS: asks } = process.env;
 
 // AG-UI: branches are subagents, their texts are messages of their own.
 {
@@ -33,6 +33,29 @@ const { URL: url, HELD: held, GATE: gate } = process.env;
   await assert.rejects(wrong.runAgent({ runId: "run-c" }), /there is no program/);
   console.error = error;
   console.log("AG-UI:", events.length, "events");
+}
+
+// What waits for people is an interrupt; the answers come with the next run.
+{
+  const agent = new HttpAgent({ url: asks + "/v1/programs/asks/agui", threadId: "thread-4" });
+  agent.addMessage({ id: "m1", role: "user", content: "ops" });
+  const ends = [];
+  const run = (runId, ...resume) => agent.runAgent({ runId, ...(resume.length && { resume }) }, { onRunFinishedEvent: (e) => void ends.push(e) });
+  await run("run-1");
+  assert.equal(ends.at(-1).outcome, "interrupt");
+  const [ask] = agent.pendingInterrupts;
+  assert.deepEqual([ask.message, ask.reason, ask.subagentRunId, ask.responseSchema], ["Page ops?", "approval", "all/a", { type: "boolean" }]);
+  await run("run-2", { interruptId: ask.id, status: "resolved", payload: { approved: true } });
+  assert.equal(ends.at(-1).outcome, "interrupt");
+  const [count] = agent.pendingInterrupts;
+  assert.deepEqual([count.message, count.reason, count.subagentRunId], ["How many?", "input", undefined]);
+  await run("run-3", { interruptId: count.id, status: "resolved", payload: 3 });
+  assert.equal(ends.at(-1).outcome, "success");
+  assert.deepEqual(ends.at(-1).result, { all: [true, "done"], count: 3 });
+  await run("run-4");
+  await run("run-5", { interruptId: agent.pendingInterrupts[0].id, status: "cancelled" });
+  assert.equal(ends.at(-1).outcome, "cancelled");
+  console.log("AG-UI: interrupts");
 }
 
 async function last(stream) {
@@ -75,5 +98,39 @@ check(await last(await send(new DefaultChatTransport({ api: url + "/v1/programs/
   assert.equal(await second.reconnectToStream({ chatId: "none" }), null);
   check(await last(await send(second, "chat-3"))); // the same socket again
   second.close();
+}
+// Questions are tools that the person approves, or gives the output of.
+class State {
+  status = "ready";
+  messages = [];
+  pushMessage = (m) => void (this.messages = [...this.messages, m]);
+  popMessage = () => void (this.messages = this.messages.slice(0, -1));
+  replaceMessage = (i, m) => void (this.messages = this.messages.with(i, m));
+  snapshot = structuredClone;
+}
+class Chat extends AbstractChat {
+  constructor(init) {
+    super({ ...init, state: new State() });
+  }
+}
+for (const transport of [
+  new DefaultChatTransport({ api: asks + "/v1/programs/asks/chat" }),
+  new WebSocketChatTransport({ url: asks.replace("http", "ws") + "/v1/programs/asks/chat", webSocket: WebSocket }),
+]) {
+  const chat = new Chat({ transport, id: transport.constructor.name, onError: (e) => assert.fail(e) });
+  const tool = (name) => chat.lastMessage.parts.find((p) => p.type === "dynamic-tool" && p.toolName === name);
+  await chat.sendMessage({ text: "ops" });
+  const ok = tool("all/a/ok");
+  assert.deepEqual([ok.state, ok.input.text, chat.status], ["approval-requested", "Page ops?", "ready"]);
+  await chat.addToolApprovalResponse({ id: ok.approval.id, approved: false });
+  await chat.sendMessage();
+  assert.deepEqual([tool("all/a/ok").state, tool("all/a/ok").output], ["output-available", false]);
+  const count = tool("count");
+  assert.deepEqual([count.state, count.input.type], ["input-available", "int"]);
+  await chat.addToolOutput({ tool: "count", toolCallId: count.toolCallId, output: 2 });
+  await chat.sendMessage();
+  assert.deepEqual(chat.lastMessage.parts.find((p) => p.type === "data-result").data.value, { all: [false, "done"], count: 2 });
+  assert.equal(chat.messages.length, 2, "it is one message");
+  transport.close?.();
 }
 console.log("AI SDK: over HTTP, over a websocket, and resumed");
