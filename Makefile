@@ -8,7 +8,7 @@ export ALERT
 
 MODELS ?= .models
 
-.PHONY: build demo test race vet test-models models eval deploy-check temporal test-temporal clean
+.PHONY: build demo test race vet test-models models eval deploy-check container-check temporal test-temporal clean
 
 build: bin/coppice
 
@@ -50,6 +50,11 @@ eval:
 deploy-check:
 	cd docs/deploy/check && go test ./...
 	@if command -v systemd-analyze >/dev/null; then sed 's,/usr/local/bin/coppice,/bin/true,' docs/deploy/systemd/coppice.service >$${TMPDIR:-/tmp}/coppice-check.service && systemd-analyze verify --man=no $${TMPDIR:-/tmp}/coppice-check.service; fi
+
+# container-check runs what docs/deploy/Containerfile makes without a container
+# engine, as root. BINARY=FILE takes a binary that is there.
+container-check:
+	BINARY=$(BINARY) docs/deploy/check/container
 
 # temporal builds coppice-temporal, a Temporal server over SQLite for one machine,
 # where 'coppice run --durable' looks for it. It is a module of its own. The first
