@@ -27,6 +27,10 @@ type serveBenchOptions struct {
 	streams  int
 	requests int
 	soak     time.Duration
+
+	against         []string
+	ours            string
+	clients, tokens int
 }
 
 func (o *serveBenchOptions) register(c *cobra.Command) {
@@ -34,6 +38,10 @@ func (o *serveBenchOptions) register(c *cobra.Command) {
 	f.StringArrayVar(&o.urls, "url", nil, "serve: another OpenAI-compatible server to measure beside, as http://host:port; repeatable")
 	f.IntVar(&o.streams, "streams", 1000, "serve: streams that are open at once")
 	f.IntVar(&o.requests, "requests", 2000, "serve: good and bad requests in the mix")
+	f.StringArrayVar(&o.against, "against", nil, "serve: send the same requests in turn to our server and to this one, as http://host:port, and print ratios; repeatable")
+	f.StringVar(&o.ours, "ours", "", "serve: with --against, our server, as http://host:port; without it one is started on --model")
+	f.IntVar(&o.clients, "clients", 8, "serve: with --against, clients at once")
+	f.IntVar(&o.tokens, "answer-tokens", 64, "serve: with --against, tokens of an answer")
 	f.DurationVar(&o.soak, "soak", 0, "serve: go on with the mix for that long")
 }
 
@@ -43,6 +51,9 @@ func (o *serveBenchOptions) register(c *cobra.Command) {
 // small machine; the figures of other servers are of this same client.
 func benchServe(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
 	p := &o.serve
+	if len(p.against) > 0 {
+		return benchAgainst(a, ctx, o)
+	}
 	if p.streams < 2 || p.requests < 1 {
 		return nil, usagef("--streams is %d and --requests %d; they are to be at least 2 and 1", p.streams, p.requests)
 	}
