@@ -116,6 +116,23 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestRefusalsSayWhatToDo: beside what is wrong, what to write instead.
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"type":"string","enum":["aa","bb"],"maxLength":1}`: "schema at #: no value satisfies all its keywords together: loosen or remove one of those that conflict (grammar that nothing satisfies)",
+		`{"type":"string","pattern":"(?<=a)b"}`:              "schema at #/pattern: pattern: lookbehind at offset 0: write what stands before as a part of the pattern (unsupported in a grammar)",
+	} {
+		if err := compileError(Spec{JSONSchema: []byte(schema)}); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", schema, err)
+		}
+	}
+	for pattern, want := range map[string]string{`(a)\1`: "list the texts", `\bx`: "the characters that may stand there", `(?i)a`: "[aA]", `(a(?=b))+`: "top of the pattern"} {
+		if err := compileError(Spec{Regex: pattern}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+}
+
 // TestDeepAndLarge compiles sources made to overflow a stack or a machine.
 func TestDeepAndLarge(t *testing.T) {
 	nest := func(n int) string {

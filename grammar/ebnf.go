@@ -233,7 +233,7 @@ func (p *ebnfParser) repeated(e *expr) *expr {
 			func() {
 				defer func() {
 					if pe, is := recover().(*patternError); is {
-						p.fail(pe.kind, pe.msg)
+						p.fail(pe.kind, pe.text())
 					}
 				}()
 				lo, hi, ok = q.braces()

@@ -15,13 +15,24 @@ import (
 
 // patternError is a fault of a pattern at a byte offset.
 type patternError struct {
-	kind error
-	at   int
-	msg  string
+	kind   error
+	at     int
+	what   string
+	advice string // what to write instead; may be empty
 }
 
-func (e *patternError) Error() string { return fmt.Sprintf("%s at offset %d", e.msg, e.at) }
+func (e *patternError) Error() string { return fmt.Sprintf("%s at offset %d", e.what, e.at) + e.todo() }
 func (e *patternError) Unwrap() error { return e.kind }
+
+// text is the fault without its place.
+func (e *patternError) text() string { return e.what + e.todo() }
+
+func (e *patternError) todo() string {
+	if e.advice == "" {
+		return ""
+	}
+	return ": " + e.advice
+}
 
 // pattern is the parser of one pattern.
 type pattern struct {
@@ -100,7 +111,11 @@ func (p *pool) compilePatternDot(src string, e encoder, whole bool, maxDepth int
 	return full, nil
 }
 
-func (r *pattern) fail(kind error, msg string) { panic(&patternError{kind, r.pos, msg}) }
+func (r *pattern) fail(kind error, what string) { r.refuse(kind, what, "") }
+
+func (r *pattern) refuse(kind error, what, advice string) {
+	panic(&patternError{kind, r.pos, what, advice})
+}
 
 // withMarks adds the marker bytes to a class.
 func (p *pool) withMarks(class nodeID) nodeID {
@@ -241,7 +256,7 @@ func (r *pattern) sequence(top bool) nodeID {
 	for r.pos < len(r.src) && r.peek() != '|' && r.peek() != ')' {
 		if rest := r.src[r.pos:]; strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") {
 			if !top {
-				r.fail(ErrUnsupported, "lookahead inside a group")
+				r.refuse(ErrUnsupported, "lookahead inside a group", "move it to the top of the pattern or write out what may follow")
 			}
 			not := rest[2] == '!'
 			r.pos += 3
@@ -395,9 +410,9 @@ func (r *pattern) group() nodeID {
 	case strings.HasPrefix(rest, "(?:"):
 		r.pos += 3
 	case strings.HasPrefix(rest, "(?<=") || strings.HasPrefix(rest, "(?<!"):
-		r.fail(ErrUnsupported, "lookbehind")
+		r.refuse(ErrUnsupported, "lookbehind", "write what stands before as a part of the pattern")
 	case strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!"):
-		r.fail(ErrUnsupported, "lookahead with a quantifier")
+		r.refuse(ErrUnsupported, "lookahead with a quantifier", "write out what may follow")
 	case strings.HasPrefix(rest, "(?<") || strings.HasPrefix(rest, "(?P<"):
 		end := strings.IndexByte(rest, '>')
 		if end < 0 {
@@ -405,7 +420,7 @@ func (r *pattern) group() nodeID {
 		}
 		r.pos += end + 1
 	case strings.HasPrefix(rest, "(?"):
-		r.fail(ErrUnsupported, "group flags")
+		r.refuse(ErrUnsupported, "group flags", "write both cases as in [aA], and use (?:...) for a group")
 	default:
 		r.pos++
 	}

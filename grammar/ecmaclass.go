@@ -50,7 +50,7 @@ func (r *pattern) escape(inClass bool) []rng {
 		return one('\r')
 	case '0':
 		if d := r.peek(); d >= '0' && d <= '9' {
-			r.fail(ErrUnsupported, "octal escape")
+			r.refuse(ErrUnsupported, "octal escape", "write \\xHH")
 		}
 		return one(0)
 	case 'c':
@@ -74,14 +74,14 @@ func (r *pattern) escape(inClass bool) []rng {
 		if inClass {
 			return one('\b')
 		}
-		r.fail(ErrUnsupported, "word boundary \\b")
+		r.refuse(ErrUnsupported, "word boundary \\b", "write the characters that may stand there")
 	case 'B':
-		r.fail(ErrUnsupported, "word boundary \\B")
+		r.refuse(ErrUnsupported, "word boundary \\B", "write the characters that may stand there")
 	case 'k':
-		r.fail(ErrUnsupported, "back reference")
+		r.refuse(ErrUnsupported, "back reference", "list the texts that may repeat, as in (?:aa|bb), or check the value afterwards")
 	}
 	if c >= '1' && c <= '9' {
-		r.fail(ErrUnsupported, "back reference")
+		r.refuse(ErrUnsupported, "back reference", "list the texts that may repeat, as in (?:aa|bb), or check the value afterwards")
 	}
 	if c < utf8.RuneSelf && (unicode.IsLetter(rune(c))) {
 		r.fail(ErrInvalid, fmt.Sprintf("unknown escape \\%c", c))

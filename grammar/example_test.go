@@ -61,5 +61,5 @@ func ExampleCompile_refused() {
 		"properties": {"sku": {"type": "string", "pattern": "\\bA"}}}`)}, vocab)
 	fmt.Println(err)
 	// Output:
-	// schema at #/properties/sku/pattern: pattern: word boundary \b at offset 2 (unsupported in a grammar)
+	// schema at #/properties/sku/pattern: pattern: word boundary \b at offset 2: write the characters that may stand there (unsupported in a grammar)
 }

@@ -54,9 +54,18 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 	m.build.reset()
 	m.begins(root, nil)
 	if m.begin = m.finish(); m.begin == nil || m.deadEnd(m.begin) {
-		return nil, &Error{Kind: ErrUnsatisfiable, Source: source(spec), Msg: "nothing can be written"}
+		return nil, &Error{Kind: ErrUnsatisfiable, Source: source(spec), Msg: nothingFits(spec)}
 	}
 	return &Grammar{vocab: vocab, spec: spec, m: m, notes: c.notes}, nil
+}
+
+// nothingFits says what to do about a source of which only the whole excludes
+// every text.
+func nothingFits(spec Spec) string {
+	if spec.JSONSchema != nil {
+		return "no value satisfies all its keywords together: loosen or remove one of those that conflict"
+	}
+	return "its parts exclude each other, so that no text fits: loosen or remove one"
 }
 
 func source(spec Spec) string {
@@ -111,10 +120,10 @@ func (c *compiler) compile() (*valueNode, error) {
 	case spec.Regex != "":
 		id, err := c.compilePattern(spec.Regex, encRaw, true, c.limits.Depth)
 		if pe, ok := asPatternError(err); ok {
-			return nil, &Error{Kind: pe.kind, Source: "regex", Pointer: offset(pe.at), Msg: pe.msg}
+			return nil, &Error{Kind: pe.kind, Source: "regex", Pointer: offset(pe.at), Msg: pe.text()}
 		}
 		if id == rxEmpty {
-			return nil, &Error{Kind: ErrUnsatisfiable, Source: "regex", Msg: "it matches no text"}
+			return nil, &Error{Kind: ErrUnsatisfiable, Source: "regex", Msg: "it matches no text: loosen or remove the part that nothing fits"}
 		}
 		return c.scalar(id), nil
 	case spec.EBNF != "" && looksLark(spec.EBNF):
@@ -158,7 +167,7 @@ func (c *compiler) compileSchema() (*valueNode, error) {
 	root := c.value(c.fs.ref(c.doc.root))
 	c.compileAll(root)
 	if !root.alive {
-		return nil, &Error{Kind: ErrUnsatisfiable, Source: "schema", Msg: "no finite value satisfies it"}
+		return nil, &Error{Kind: ErrUnsatisfiable, Source: "schema", Msg: "no finite value satisfies it: let the recursion end, or loosen the keywords that conflict"}
 	}
 	return root, nil
 }

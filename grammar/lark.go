@@ -538,7 +538,7 @@ func (p *larkParser) pattern(src string, at int, newline []rng) nodeID {
 	id, err := p.c.compilePatternDot(src, encRaw, true, p.c.limits.Depth, newline)
 	if pe, ok := asPatternError(err); ok {
 		p.pos = at + pe.at
-		p.fail(pe.kind, pe.msg)
+		p.fail(pe.kind, pe.text())
 	}
 	return id
 }

@@ -170,7 +170,14 @@ func didYouMean(name string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "there is " + list(names)
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = strconv.Quote(n)
+	}
+	if len(names) == 1 {
+		return "there is only " + quoted[0]
+	}
+	return "there is " + list(quoted)
 }
 
 // list writes names as a short sorted enumeration.
