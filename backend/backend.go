@@ -237,6 +237,9 @@ type Result struct {
 	// Part holds the text and, where the backend shows them, the ids.
 	Part   Part         `json:"part"`
 	Finish FinishReason `json:"finish"`
+	// ContextFull is the tokens of the context, if the generation ended because
+	// it was full before MaxTokens were there; else, or if that is unknown, 0.
+	ContextFull int `json:"context_full,omitempty"`
 	// Matched is the stop string that ended it, if one did.
 	Matched string `json:"matched,omitempty"`
 	// StopToken is the token of TokenRules.Stop that ended it, if one did.
@@ -296,6 +299,16 @@ type Capabilities struct {
 	Tags       bool `json:"tags"` // structural tags
 }
 
+// Template says what writes the turns of a chat.
+type Template string
+
+// What writes the turns of models in a file of ours.
+const (
+	OwnTemplate    Template = "own"    // the template in the model's file
+	ChatMLTemplate Template = "chatml" // ChatML: the file has no template, but ChatML's control tokens
+	PlainTemplate  Template = "plain"  // a line for each turn: the file has neither
+)
+
 // Info describes a backend's model.
 type Info struct {
 	Model string `json:"model"` // name for people
@@ -303,6 +316,8 @@ type Info struct {
 	// unknown (remote backends).
 	Fingerprint   string `json:"fingerprint"`
 	ContextLength int    `json:"context_length"` // tokens; 0 if unknown
+	// Template says what writes the turns of a chat, if that is known.
+	Template Template `json:"template,omitempty"`
 	// ToolFormat names the form in which the model writes tool calls, as
 	// chat.Template.ToolFormat does; empty if unknown.
 	ToolFormat   string       `json:"tool_format,omitempty"`

@@ -110,6 +110,38 @@ func TestPatternCutAtItsLimitIsAnErrorOfItsNode(t *testing.T) {
 	}
 }
 
+// full is a model whose context is full.
+type full struct{ *puppet.Model }
+
+func (f full) Generate(ctx context.Context, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
+	r, err := f.Model.Generate(ctx, req, emit)
+	if err == nil {
+		r.ContextFull, r.Usage.PromptTokens = 8192, 8190
+	}
+	return r, err
+}
+
+func TestFullContextIsNoMatterOfMaxTokens(t *testing.T) {
+	g, err := lang.Decode([]byte("coppice: 1\nname: p\nsteps:\n  - user: x\n  - json: {name: v, max_tokens: 2, schema: {type: string}}\n"), "p.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := puppet.New()
+	m.OnAny().Reply(`"abcdef"`)
+	_, err = runtime.RunGraph(t.Context(), full{m}, g, nil, nil)
+	want := "p.yaml:5: v: cut at the length limit inside the JSON value (2 bytes came): the context of 8192 tokens is full, and 8190 of them are the prompt: shorten the prompt, ask for less, or use a model with a longer context"
+	if !errors.Is(err, runtime.ErrTruncated) || err.Error() != want {
+		t.Error(err)
+	}
+}
+
+func TestLabelsOfBranchesStayOnTheirLine(t *testing.T) {
+	err := &runtime.BranchError{Branch: "f[0]", Label: "a\nb: fake", Err: errors.New("no")}
+	if err.Error() != "branch f[0] (a b: fake): no" {
+		t.Error(err)
+	}
+}
+
 func TestErrorNamesItsNodeOnce(t *testing.T) {
 	g, err := lang.Decode([]byte("coppice: 1\nname: p\nsteps:\n  - user: x\n  - gen: {name: b}\n"), "p.yaml")
 	if err != nil {

@@ -70,7 +70,7 @@ type BranchError struct {
 }
 
 func (e *BranchError) Error() string {
-	return fmt.Sprintf("branch %s (%s): %v", e.Branch, e.Label, e.Err)
+	return fmt.Sprintf("branch %s (%s): %v", e.Branch, oneLine(e.Label, 80), e.Err)
 }
 
 // Unwrap returns the cause.

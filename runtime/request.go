@@ -259,11 +259,16 @@ func Best(s *backend.ScoreResult) int {
 
 // truncated is the error of a generation that its limit ended too soon.
 func truncated(t *task, g *backend.Result, where string) error {
+	came := strconv.Itoa(len(g.Part.Text)) + " bytes came"
+	if n := g.ContextFull; n > 0 {
+		return fmt.Errorf("%w %s (%s): the context of %d tokens is full, and %d of them are the prompt: shorten the prompt, ask for less, or use a model with a longer context",
+			ErrTruncated, where, came, n, g.Usage.PromptTokens)
+	}
 	limit := "what is left of the model's context"
 	if n := t.Generate.MaxTokens; n > 0 {
 		limit = "max_tokens " + strconv.Itoa(n)
 	}
-	return fmt.Errorf("%w %s (%s, %d bytes came): raise the limit or ask for less", ErrTruncated, where, limit, len(g.Part.Text))
+	return fmt.Errorf("%w %s (%s, %s): raise the limit or ask for less", ErrTruncated, where, limit, came)
 }
 
 // cutShort reports whether the length limit ended a generation where its pattern

@@ -74,7 +74,8 @@ type Config struct {
 	// Template writes the turns. Without one, turns are plain text: the role, a
 	// colon and the content on lines of their own.
 	Template Template
-	Name     string // of the model, for people
+	which    backend.Template // which one it is, as far as known
+	Name     string           // of the model, for people
 	// Fingerprint changes whenever the weights or the tokenizer do. The engine's
 	// own, see Info, also tells how keys and values are held, since that changes
 	// tokens too: of a model.KVType other than BFloat16 it begins with its name.
@@ -254,7 +255,7 @@ func build(cfg Config) (*Engine, error) {
 		done: make(chan struct{}),
 	}
 	if e.cfg.Template == nil {
-		e.cfg.Template = plainTurns{}
+		e.cfg.Template, e.cfg.which = plainTurns{}, backend.PlainTemplate
 	}
 	tmpl := e.cfg.Template
 	e.end = endTokens(cfg.Tokenizer, tmpl)
@@ -341,6 +342,7 @@ func (e *Engine) Info() backend.Info {
 		Model:         e.cfg.Name,
 		Fingerprint:   e.cfg.Fingerprint,
 		ContextLength: e.context,
+		Template:      e.cfg.which,
 		ToolFormat:    toolFormat(e.cfg.Template),
 		Capabilities: backend.Capabilities{
 			JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,

@@ -154,7 +154,16 @@ func TestContextLength(t *testing.T) {
 	if r.Finish != backend.FinishLength || r.Usage.SampledTokens != 100-len(ids) {
 		t.Errorf("finish %q after %d tokens on a prompt of %d, context 100", r.Finish, r.Usage.SampledTokens, len(ids))
 	}
-	if e.fake().tokens > 100 {
+	if r.ContextFull != 100 {
+		t.Errorf("it is not said that the context is full: %+v", r)
+	}
+	for limit, full := range map[int]int{4: 0, 100 - len(ids): 0, 100: 100} {
+		r := mustGenerate(t, e, &backend.Request{Turns: []backend.Turn{raw(longText(99))}, MaxTokens: limit, IgnoreEOS: true})
+		if r.Finish != backend.FinishLength || r.ContextFull != full {
+			t.Errorf("at most %d tokens: %+v", limit, r)
+		}
+	}
+	if e.fake().tokens > 400 {
 		t.Errorf("%d tokens computed", e.fake().tokens)
 	}
 }

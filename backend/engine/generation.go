@@ -264,6 +264,9 @@ func (g *generation) finish(e *Engine, s *sequence, err error) {
 func (g *generation) result(s *sequence) *backend.Result {
 	at := -1
 	r := &backend.Result{Finish: g.reason, StopToken: g.stopID}
+	if g.reason == backend.FinishLength && (g.req.MaxTokens == 0 || g.limit < g.req.MaxTokens) {
+		r.ContextFull = g.engine.context
+	}
 	if g.stopped {
 		at, r.Matched = g.stop.at, g.stop.stop
 	}

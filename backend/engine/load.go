@@ -34,7 +34,7 @@ func Load(f *gguf.File, cfg Config, opts model.Options) (*Engine, error) {
 		cfg.Tokenizer = tok
 	}
 	if cfg.Template == nil {
-		if cfg.Template, err = templateOf(f, tok); err != nil {
+		if cfg.Template, cfg.which, err = templateOf(f, tok); err != nil {
 			return nil, err
 		}
 	}

@@ -154,20 +154,28 @@ func concatPieces(lists ...[]tokenizer.Piece) (out []tokenizer.Piece) {
 	return out
 }
 
-// templateOf returns the template of a model file: its own; ChatML if it has
-// none but knows ChatML's control tokens; else plain lines.
-func templateOf(f *gguf.File, tok *tokenizer.Tokenizer) (Template, error) {
-	t, err := chat.FromGGUF(f)
-	if errors.Is(err, chat.ErrNoTemplate) {
-		start, ok := tok.Lookup("<|im_start|>")
-		end, ok2 := tok.Lookup("<|im_end|>")
-		if !ok || !ok2 || !tok.IsControl(start) || !tok.IsControl(end) {
-			return plainTurns{}, nil
-		}
-		t, err = chat.Builtin(chat.ChatML)
+// FileTemplate returns what an engine writes the chats of a model file with: the
+// file's own template; ChatML if it has none but knows ChatML's control tokens;
+// else PlainTemplate, for which t is nil.
+func FileTemplate(f *gguf.File, tok *tokenizer.Tokenizer) (t *chat.Template, which backend.Template, err error) {
+	t, err = chat.FromGGUF(f)
+	if !errors.Is(err, chat.ErrNoTemplate) {
+		return t, backend.OwnTemplate, err
 	}
-	if err != nil {
-		return nil, err
+	start, ok := tok.Lookup("<|im_start|>")
+	end, ok2 := tok.Lookup("<|im_end|>")
+	if !ok || !ok2 || !tok.IsControl(start) || !tok.IsControl(end) {
+		return nil, backend.PlainTemplate, nil
 	}
-	return ChatTemplate(t), nil
+	t, err = chat.Builtin(chat.ChatML)
+	return t, backend.ChatMLTemplate, err
+}
+
+// templateOf is FileTemplate for an engine.
+func templateOf(f *gguf.File, tok *tokenizer.Tokenizer) (Template, backend.Template, error) {
+	t, which, err := FileTemplate(f, tok)
+	if err != nil || t == nil {
+		return plainTurns{}, which, err
+	}
+	return ChatTemplate(t), which, nil
 }

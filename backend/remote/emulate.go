@@ -57,6 +57,8 @@ func (b *Backend) generateChecked(ctx context.Context, c *call, emit func(backen
 			return res, nil
 		}
 		switch {
+		case res.ContextFull > 0:
+			return nil, invalidf("%s: the context of %d tokens was full before the answer was whole, and %d of them are the prompt: shorten the prompt or ask for less", c.kind, res.ContextFull, res.Usage.PromptTokens)
 		case res.Finish == backend.FinishLength:
 			return nil, invalidf("%s: the answer was cut at MaxTokens before it was whole; raise the limit", c.kind)
 		case !c.hold:

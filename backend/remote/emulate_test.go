@@ -298,3 +298,25 @@ func TestRegexAsGrammar(t *testing.T) {
 		}
 	}
 }
+
+func TestFullContextIsTold(t *testing.T) {
+	for _, c := range []struct {
+		context, prompt, generated, limit int
+		finish                            backend.FinishReason
+		want                              int
+	}{
+		{100, 90, 10, 50, backend.FinishLength, 100},
+		{100, 90, 9, 0, backend.FinishLength, 100}, // llama-server stops one short of it
+		{100, 90, 10, 10, backend.FinishLength, 0}, // both, but what was asked for came
+		{100, 50, 5, 20, backend.FinishLength, 0},
+		{100, 90, 10, 50, backend.FinishStop, 0},
+		{0, 90, 10, 50, backend.FinishLength, 0}, // not known
+		{100, 0, 100, 500, backend.FinishLength, 0},
+	} {
+		b := &Backend{info: backend.Info{ContextLength: c.context}}
+		r := &backend.Result{Finish: c.finish, Usage: backend.Usage{PromptTokens: c.prompt, SampledTokens: c.generated}}
+		if got := b.contextFull(c.limit, r); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}

@@ -336,6 +336,19 @@ func (b *Backend) Generate(ctx context.Context, req *backend.Request, emit func(
 	return res, nil
 }
 
+// contextFull is the context's length if it ended a generation: servers say
+// "length" for that as for the limit that was asked for.
+func (b *Backend) contextFull(limit int, r *backend.Result) int {
+	n, generated := b.info.ContextLength, r.Usage.SampledTokens
+	switch {
+	case r.Finish != backend.FinishLength || n == 0 || r.Usage.PromptTokens == 0:
+		return 0
+	case limit > 0 && generated >= limit || r.Usage.PromptTokens+generated < n-1: // some stop one short of it
+		return 0
+	}
+	return n
+}
+
 // run makes one generation with retries.
 func (b *Backend) run(ctx context.Context, c *call, emit func(backend.Delta)) (*backend.Result, error) {
 	col := &collector{emit: emit, stops: c.req.Stop}
@@ -355,6 +368,7 @@ func (b *Backend) run(ctx context.Context, c *call, emit func(backend.Delta)) (*
 		return nil, err
 	}
 	res.Emulated = append(res.Emulated, c.notes...)
+	res.ContextFull = b.contextFull(c.req.MaxTokens, res)
 	if res.Part.Tokens != nil {
 		res.Part.Model = b.info.Fingerprint
 	}
