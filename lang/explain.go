@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Explanation says what a run of a program will cost before it is run, and what
@@ -349,9 +350,14 @@ func table(b *strings.Builder, rows [][]string) {
 	}
 }
 
-// preview returns the beginning of s on one line.
+// preview returns the beginning of s on one line, without control characters.
 func preview(s string, n int) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return -1
+		}
+		return c
+	}, strings.Join(strings.Fields(s), " "))
 	r := []rune(s)
 	if len(r) <= n {
 		return s

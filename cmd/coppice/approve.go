@@ -142,11 +142,11 @@ func (a *app) printPending(list []pending, asJSON bool) error {
 	for _, p := range list {
 		switch {
 		case p.Unknown:
-			fmt.Fprintf(a.out, "%s: unknown outcome: %s\n", p.Task, p.Ask)
+			fmt.Fprintf(a.out, "%s: unknown outcome: %s\n", oneLine(p.Task), indented(p.Ask))
 		case p.Due.IsZero():
-			fmt.Fprintf(a.out, "%s (%s): %s\n", p.Task, p.Type, p.Ask)
+			fmt.Fprintf(a.out, "%s (%s): %s\n", oneLine(p.Task), p.Type, indented(p.Ask))
 		default:
-			fmt.Fprintf(a.out, "%s (%s, until %s): %s\n", p.Task, p.Type, p.Due.Local().Format("2006-01-02 15:04:05"), p.Ask)
+			fmt.Fprintf(a.out, "%s (%s, until %s): %s\n", oneLine(p.Task), p.Type, p.Due.Local().Format("2006-01-02 15:04:05"), indented(p.Ask))
 		}
 	}
 	return nil

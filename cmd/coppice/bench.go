@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -17,6 +18,8 @@ type benchReport struct {
 	Machine string     `json:"machine"`
 	Commit  string     `json:"commit"`
 	Rows    []benchRow `json:"rows"`
+	// Incomplete says why there are not all rows.
+	Incomplete string `json:"incomplete,omitempty"`
 }
 
 // benchRow is one figure beside its limit and its peer, where there are any.
@@ -31,7 +34,8 @@ type benchRow struct {
 	Ratio *float64 `json:"ratio,omitempty"`
 }
 
-// benchmark is one NAME of 'coppice bench'.
+// benchmark is one NAME of 'coppice bench'. An error comes with the rows that
+// were measured before it.
 type benchmark struct {
 	name, short string
 	run         func(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
@@ -90,14 +94,7 @@ func (a *app) benchCmd() *cobra.Command {
 				return err
 			}
 			rows, err := benchmarks[i].run(a, cmd.Context(), &o)
-			if err != nil {
-				return err
-			}
-			r := benchReport{Machine: machine(), Commit: buildInfo().Commit, Rows: rows}
-			if asJSON {
-				return a.printJSON(r)
-			}
-			return a.printBench(r)
+			return a.reportBench(cmd.Context(), rows, err, asJSON)
 		},
 	}
 	o.register(c)
@@ -108,6 +105,43 @@ func (a *app) benchCmd() *cobra.Command {
 	c.Flags().IntVar(&o.runs, "runs", 3, "runs of each setting, alternating; the median counts")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// reportBench prints what was measured, also if an error ended it, which is
+// returned.
+func (a *app) reportBench(ctx context.Context, rows []benchRow, err error, asJSON bool) error {
+	r := benchReport{Machine: machine(), Commit: buildInfo().Commit, Rows: rows}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		r.Incomplete = "interrupted"
+		err = fmt.Errorf("interrupted, with %d rows complete: %w", len(rows), context.Canceled)
+	case err != nil:
+		r.Incomplete = err.Error()
+	}
+	if err != nil && len(rows) == 0 {
+		return err
+	}
+	print := a.printBench
+	if asJSON {
+		print = func(r benchReport) error { return a.printJSON(r) }
+	}
+	if perr := print(r); err == nil {
+		err = perr
+	}
+	return err
+}
+
+// steps tells on standard error which of how many measurements begins.
+type steps struct {
+	w    io.Writer
+	k, n int
+}
+
+func (a *app) steps(n int) *steps { return &steps{w: a.errOut, n: n} }
+
+func (s *steps) next(format string, args ...any) {
+	s.k++
+	fmt.Fprintf(s.w, "%d of %d: %s\n", s.k, s.n, fmt.Sprintf(format, args...))
 }
 
 func (a *app) printBench(r benchReport) error {
@@ -123,7 +157,13 @@ func (a *app) printBench(r benchReport) error {
 	for _, x := range r.Rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", x.What, number(x.Value), x.Unit, opt(x.Limit), opt(x.Peer), opt(x.Ratio))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.Incomplete != "" {
+		fmt.Fprintf(a.out, "\nnot all of it: %s\n", oneLine(r.Incomplete))
+	}
+	return nil
 }
 
 // number prints three figures that matter.

@@ -17,7 +17,7 @@ func (o *benchOptions) eachSubject(f func(s *subject) ([]benchRow, error)) ([]be
 		for _, threads := range o.speed.threads {
 			s, err := openSubject(name, model.KVType(o.kv), threads, o.speed.room())
 			if err != nil {
-				return nil, err
+				return rows, err
 			}
 			if !seen[threads] {
 				seen[threads] = true
@@ -26,10 +26,10 @@ func (o *benchOptions) eachSubject(f func(s *subject) ([]benchRow, error)) ([]be
 			rows = append(rows, s.loadRow())
 			more, err := f(s)
 			s.close()
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
 			rows = append(rows, more...)
+			if err != nil {
+				return rows, fmt.Errorf("%s: %w", name, err)
+			}
 		}
 	}
 	return rows, nil
@@ -65,7 +65,7 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 			}
 			v, err := s.decodeMedian(a, ctx, depth, p.tokens, o.runs)
 			if err != nil {
-				return nil, err
+				return rows, err
 			}
 			limit := s.decodeLimit(depth + p.tokens/2)
 			w := s.mod.Work(depth + p.tokens/2)
@@ -76,7 +76,7 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 		}
 		more, err := s.branchRows(a, ctx, p, o.runs)
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 		rows = append(rows, more...)
 		if p.resident == 0 {
@@ -88,11 +88,11 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 			err = s.fill(ctx, p.resident)
 		}
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 		after, err := s.decodeMedian(a, ctx, depth, p.tokens, o.runs)
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 		return append(rows, benchRow{What: s.label(fmt.Sprintf("decode at depth %d with %d unused tokens in the cache (ratio: to without)", depth, p.resident)), Value: after, Unit: "tokens/s", Ratio: ptr(after / before)}), nil
 	})
@@ -104,21 +104,21 @@ func (s *subject) decodeMedian(a *app, ctx context.Context, depth, n, runs int) 
 	if err := s.prepare(ctx, ids); err != nil {
 		return 0, err
 	}
-	return a.medianOf(runs, func() (float64, error) { return s.decode(ctx, ids, n) })
+	return a.medianOf(runs, s.label(fmt.Sprintf("decode at depth %d", depth)), func() (float64, error) { return s.decode(ctx, ids, n) })
 }
 
-// medianOf is the median of runs measurements; a dot tells of each.
-func (a *app) medianOf(runs int, measure func() (float64, error)) (float64, error) {
+// medianOf is the median of runs measurements of what.
+func (a *app) medianOf(runs int, what string, measure func() (float64, error)) (float64, error) {
 	var v []float64
+	progress := a.steps(runs)
 	for range runs {
+		progress.next("%s", what)
 		x, err := measure()
 		if err != nil {
 			return 0, err
 		}
 		v = append(v, x)
-		fmt.Fprint(a.errOut, ".")
 	}
-	fmt.Fprintln(a.errOut)
 	return median(v), nil
 }
 
@@ -140,17 +140,17 @@ func (s *subject) branchRows(a *app, ctx context.Context, p *speedOptions, runs 
 		counts = append([]int{1}, counts...)
 	}
 	times := make([][]float64, len(counts))
+	progress := a.steps(runs * len(counts))
 	for range runs {
 		for i, n := range counts {
+			progress.next("%s", s.label(fmt.Sprintf("step of %d branches", n)))
 			v, err := s.step(ctx, ids, n, min(p.tokens, 32))
 			if err != nil {
 				return nil, err
 			}
 			times[i] = append(times[i], v)
-			fmt.Fprint(a.errOut, ".")
 		}
 	}
-	fmt.Fprintln(a.errOut)
 	one := median(times[slices.Index(counts, 1)])
 	for i, n := range counts {
 		v := median(times[i])
@@ -171,7 +171,7 @@ func benchPrefill(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 			}
 			v, err := s.prefillMedian(a, ctx, depth, p.prompt, o.runs)
 			if err != nil {
-				return nil, err
+				return rows, err
 			}
 			limit := s.prefillLimit(depth, p.prompt)
 			rows = append(rows, benchRow{What: s.label(fmt.Sprintf("prefill %d at depth %d (limit: dot products)", p.prompt, depth)), Value: v, Unit: "tokens/s", Limit: ptr(limit), Ratio: ptr(v / limit)})
@@ -179,7 +179,7 @@ func benchPrefill(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		if s.mod.Config().Experts == 0 {
 			row, err := s.productRow(o.runs)
 			if err != nil {
-				return nil, err
+				return rows, err
 			}
 			rows = append(rows, row)
 		}
@@ -191,11 +191,11 @@ func benchPrefill(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 			err = s.fill(ctx, p.resident)
 		}
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 		after, err := s.prefillMedian(a, ctx, 0, p.prompt, o.runs)
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 		return append(rows, benchRow{What: s.label(fmt.Sprintf("prefill %d with %d unused tokens in the cache (ratio: to without)", p.prompt, p.resident)), Value: after, Unit: "tokens/s", Ratio: ptr(after / before)}), nil
 	})
@@ -223,5 +223,5 @@ func (s *subject) prefillMedian(a *app, ctx context.Context, depth, n, runs int)
 	if err := s.prepare(ctx, ids); err != nil {
 		return 0, err
 	}
-	return a.medianOf(runs, func() (float64, error) { return s.prefill(ctx, ids, n) })
+	return a.medianOf(runs, s.label(fmt.Sprintf("prefill %d at depth %d", n, depth)), func() (float64, error) { return s.prefill(ctx, ids, n) })
 }

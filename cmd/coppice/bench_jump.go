@@ -90,18 +90,18 @@ func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 	opts.Engine.Choices, opts.Engine.Drafts = benchChoices, benchDrafts
 	ahead, err := open.Backend(ctx, u, opts)
 	if err != nil {
-		return nil, err
+		return rows, err
 	}
 	defer ahead.Close()
 	if _, _, err := write(ahead, false); err != nil {
-		return nil, err
+		return rows, err
 	}
 	var times []float64
 	var c *backend.Result
 	for range o.runs {
 		var t float64
 		if c, t, err = write(ahead, false); err != nil {
-			return nil, err
+			return rows, err
 		}
 		times = append(times, t)
 		if a.Part.Text != c.Part.Text {

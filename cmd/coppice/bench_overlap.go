@@ -44,17 +44,18 @@ func benchOverlap(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		return 100 * d.Usage().IdleShare(), nil
 	}
 	var rows []benchRow
+	progress := a.steps(2 * o.runs * 2)
 	for _, virtual := range []bool{false, true} {
 		var shares [2][]float64
 		for range o.runs {
 			for i, sequential := range []bool{true, false} {
+				progress.next("a simulated device, planned ahead: %v, virtual clock: %v", !sequential, virtual)
 				v, err := idle(sequential, virtual)
 				if err != nil {
-					return nil, err
+					return rows, err
 				}
 				shares[i] = append(shares[i], v)
 			}
-			fmt.Fprint(a.errOut, ".")
 		}
 		clock := "wall clock"
 		if virtual {
@@ -64,6 +65,5 @@ func benchOverlap(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 			benchRow{What: "device idle, steps of 10 ms and 5 ms of planning, one after the other, " + clock, Value: median(shares[0]), Unit: "%"},
 			benchRow{What: "device idle, planned while the device works (limit: goal), " + clock, Value: median(shares[1]), Unit: "%", Limit: ptr(1)})
 	}
-	fmt.Fprintln(a.errOut)
 	return rows, nil
 }

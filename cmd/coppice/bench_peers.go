@@ -71,10 +71,10 @@ func benchPeers(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 		}
 		more, err := a.peerModel(ctx, o, name, file, threads, i == 0)
 		remove()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
 		rows = append(rows, more...)
+		if err != nil {
+			return rows, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return rows, nil
 }
@@ -106,11 +106,11 @@ func (a *app) peerModel(ctx context.Context, o *benchOptions, name, file string,
 	}
 	for _, part := range []func(context.Context, *benchOptions, *subject, string) ([]benchRow, error){a.peerSpeeds, a.peerSteps} {
 		more, err := part(ctx, o, s, file)
+		rows = append(rows, more...)
 		if err != nil {
 			s.close()
-			return nil, err
+			return rows, err
 		}
-		rows = append(rows, more...)
 	}
 	label := s.label
 	s.close() // the servers below have the machine to themselves
@@ -134,14 +134,14 @@ func (a *app) peerSpeeds(ctx context.Context, o *benchOptions, s *subject, file 
 		for range o.runs {
 			dec, pre, err := llamaBench(ctx, o.peers.bench, file, s.limits.Threads, depth, p.prompt, p.tokens)
 			if err != nil {
-				return nil, err
+				return rows, err
 			}
 			decode[1], prefill[1] = append(decode[1], dec), append(prefill[1], pre)
 			if dec, err = s.decodeMedian(a, ctx, depth, p.tokens, 1); err != nil {
-				return nil, err
+				return rows, err
 			}
 			if pre, err = s.prefillMedian(a, ctx, depth, p.prompt, 1); err != nil {
-				return nil, err
+				return rows, err
 			}
 			decode[0], prefill[0] = append(decode[0], dec), append(prefill[0], pre)
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,20 +53,20 @@ func (a *app) peerFork(ctx context.Context, o *benchOptions, label func(string) 
 		own = append(own, "--kv", o.kv)
 	}
 	var all [2][]forkOutcome // coppice, llama.cpp
+	progress := a.steps(2 * o.runs)
 	for range o.runs {
 		for i, args := range [][]string{
 			1: append([]string{p.server, "-m", file, "-t", t, "-tb", t, "-np", "1", "-c", strconv.Itoa(job.context), "-fa", "on"}, p.extra...),
 			0: own,
 		} {
+			progress.next("%s", label("fork workload on "+filepath.Base(args[0])))
 			out, err := a.runFork(ctx, job, i == 0, args)
 			if err != nil {
 				return nil, fmt.Errorf("fork workload on %s: %w", args[0], err)
 			}
 			all[i] = append(all[i], out)
-			fmt.Fprint(a.errOut, ".")
 		}
 	}
-	fmt.Fprintln(a.errOut)
 	pick := func(i int, f func(forkOutcome) float64) float64 {
 		var v []float64
 		for _, x := range all[i] {

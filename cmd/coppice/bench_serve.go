@@ -70,7 +70,9 @@ func benchServe(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 
 	const goalTokens, goalFirst = 20_000, 100
 	var tokens, first, floor []float64
+	progress := a.steps(o.runs + len(p.urls) + 2)
 	for range o.runs {
+		progress.next("a device that costs nothing: tokens of 32 streams, the first token of one")
 		v, err := streamedTokens(ctx, own.url, 32, 500)
 		if err != nil {
 			return nil, err
@@ -84,7 +86,6 @@ func benchServe(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 			return nil, err
 		}
 		floor = append(floor, v)
-		fmt.Fprint(a.errOut, ".")
 	}
 	added := median(first) - median(floor)
 	rows := []benchRow{
@@ -95,25 +96,28 @@ func benchServe(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 	}
 	for _, url := range p.urls {
 		url = strings.TrimSuffix(url, "/")
+		progress.next("%s", url)
 		v, err := streamedTokens(ctx, url, 32, 100)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", url, err)
+			return rows, fmt.Errorf("%s: %w", url, err)
 		}
 		t, err := timeToFirst(ctx, url, 20)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", url, err)
+			return rows, fmt.Errorf("%s: %w", url, err)
 		}
 		rows = append(rows,
 			benchRow{What: "streamed tokens of " + url + ", 32 streams, its device included", Value: v, Unit: "tokens/s"},
 			benchRow{What: "first token of " + url + ", its device included", Value: t, Unit: "us"})
 	}
+	progress.next("%d streams", p.streams)
 	more, err := benchStreams(ctx, p.streams)
 	if err != nil {
-		return nil, err
+		return rows, err
 	}
 	rows = append(rows, more...)
+	progress.next("%d requests, good and bad", p.requests)
 	if more, err = benchMix(ctx, p.requests, p.soak); err != nil {
-		return nil, err
+		return rows, err
 	}
 	return append(rows, more...), nil
 }

@@ -178,7 +178,7 @@ func (a *app) runDurable(ctx context.Context, t *temporalFlags, g *lang.Graph, f
 		}
 	}
 	fmt.Fprintf(a.errOut, "run %s; if this process dies, go on with --name %s\n", name, name)
-	return a.watch(g, be.Info().Model, "", asJSON, func(sink runtime.Sink) (*runtime.Report, error) {
+	return a.watch(g, be.Info(), "", asJSON, func(sink runtime.Sink) (*runtime.Report, error) {
 		w, err := workflows.NewWorker(s.Client, workflows.Config{
 			Queue: o.Queue, Backend: be, Fallback: fallback, Funcs: funcs, Store: s.store, Key: s.sealed,
 			Events: func(run string) runtime.Sink {
@@ -301,7 +301,7 @@ with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
 			if s.server != nil {
 				where = s.server.Address
 			}
-			fmt.Fprintf(a.errOut, "worker of queue %s at %s, model %s\n", t.queue, where, be.Info().Model)
+			fmt.Fprintf(a.errOut, "worker of queue %s at %s, model %s\n", t.queue, where, oneLine(be.Info().Model))
 			<-ctx.Done()
 			w.Stop()
 			return nil

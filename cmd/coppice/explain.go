@@ -75,7 +75,7 @@ the same texts in its context, in another order; read the result before you use 
 			if asJSON {
 				return a.printJSON(x)
 			}
-			_, err = fmt.Fprint(a.out, x.String())
+			_, err = fmt.Fprint(a.out, noControls(x.String()))
 			return err
 		},
 	}

@@ -50,6 +50,9 @@ The prompt is raw text in which the text of a control token is that token; with
 			}
 			defer be.Close()
 			req.ID = "generate"
+			if note := templateNote(be.Info().Template); note != "" && chatTurn && !asJSON {
+				fmt.Fprintln(a.errOut, note)
+			}
 			switch {
 			case chatTurn:
 				if system != "" {

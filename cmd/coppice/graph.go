@@ -37,7 +37,7 @@ func (a *app) graphCmd() *cobra.Command {
 			if n := len(out); n > 0 && out[n-1] != '\n' {
 				out = append(out, '\n')
 			}
-			_, err = fmt.Fprintf(a.out, "%s", out)
+			_, err = fmt.Fprint(a.out, a.harmless(string(out)))
 			return err
 		},
 	}

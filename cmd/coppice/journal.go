@@ -26,14 +26,14 @@ func (a *app) journalCmd() *cobra.Command {
 				return a.printJSON(info)
 			}
 			h := info.Header
-			fmt.Fprintf(a.out, "run %s of program %s (%s) on %s, begun %s\n", h.Run, h.Program, h.GraphHash, h.Model, h.Created.Format("2006-01-02 15:04:05"))
+			fmt.Fprintf(a.out, "run %s of program %s (%s) on %s, begun %s\n", oneLine(h.Run), oneLine(h.Program), oneLine(h.GraphHash), oneLine(h.Model), h.Created.Format("2006-01-02 15:04:05"))
 			fmt.Fprintf(a.out, "%d finished tasks\n", info.Results)
 			for _, t := range info.Started {
-				fmt.Fprintf(a.out, "call %s was started and has no result\n", t)
+				fmt.Fprintf(a.out, "call %s was started and has no result\n", oneLine(t))
 			}
 			switch {
 			case info.Error != "":
-				fmt.Fprintf(a.out, "ended: %s\n", info.Error)
+				fmt.Fprintf(a.out, "ended: %s\n", oneLine(info.Error))
 			case info.Ended:
 				fmt.Fprintln(a.out, "ended")
 			default:

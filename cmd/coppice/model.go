@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-run/coppice/backend/model"
 	"github.com/coppice-run/coppice/backend/open"
 	"github.com/coppice-run/coppice/backend/sapling"
+	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
 // embedded are the models that this binary carries.
@@ -211,9 +212,11 @@ type modelInfo struct {
 	Family   string `json:"family"`
 	Bytes    int64  `json:"bytes"`
 	Context  uint64 `json:"context_length"`
-	Template bool   `json:"chat_template"`
-	Where    string `json:"where"`
-	Error    string `json:"error,omitempty"`
+	Template bool   `json:"chat_template"` // the file has one
+	// Turns says what a run writes chats with.
+	Turns backend.Template `json:"turns_by,omitempty"`
+	Where string           `json:"where"`
+	Error string           `json:"error,omitempty"`
 }
 
 func describe(name, where string, size int64, f *gguf.File, err error) modelInfo {
@@ -228,7 +231,36 @@ func describe(name, where string, size int64, f *gguf.File, err error) modelInfo
 	}
 	i.Context, _ = f.Uint(i.Family + ".context_length")
 	_, i.Template = f.String("tokenizer.chat_template")
+	if i.Error != "" {
+		return i
+	}
+	tok, err := tokenizer.FromGGUF(f)
+	if err == nil {
+		_, i.Turns, err = engine.FileTemplate(f, tok)
+	}
+	if err != nil {
+		i.Error = err.Error()
+	}
 	return i
+}
+
+// templateNames are the ways to write chats, for people.
+var templateNames = map[backend.Template]string{
+	backend.OwnTemplate:    "own template",
+	backend.ChatMLTemplate: "ChatML",
+	backend.PlainTemplate:  "plain lines",
+}
+
+// templateNote tells of a model that has no chat template of its own; empty for
+// those that have, or where that is not known.
+func templateNote(t backend.Template) string {
+	switch t {
+	case backend.ChatMLTemplate:
+		return "the model has no chat template, but the control tokens of ChatML: that writes the turns"
+	case backend.PlainTemplate:
+		return "the model has no chat template: each turn is a line that begins with its role, as in \"user: ...\""
+	}
+	return ""
 }
 
 func (a *app) modelsCmd() *cobra.Command {
@@ -264,10 +296,10 @@ func (a *app) modelsCmd() *cobra.Command {
 			}
 			for _, m := range list {
 				if m.Error != "" {
-					fmt.Fprintf(a.out, "%-34s  cannot be used: %s\n", m.Name, m.Error)
+					fmt.Fprintf(a.out, "%-34s  cannot be used: %s\n", oneLine(m.Name), oneLine(m.Error))
 					continue
 				}
-				fmt.Fprintf(a.out, "%-34s  %-8s %8.1f MB  context %6d  %s\n", m.Name, m.Family, float64(m.Bytes)/1e6, m.Context, m.Where)
+				fmt.Fprintf(a.out, "%-34s  %-8s %8.1f MB  context %6d  chats by %-12s  %s\n", oneLine(m.Name), oneLine(m.Family), float64(m.Bytes)/1e6, m.Context, templateNames[m.Turns], oneLine(m.Where))
 			}
 			return nil
 		},

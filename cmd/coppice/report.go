@@ -38,7 +38,7 @@ func (a *app) printReport(g *lang.Graph, r *runtime.Report) error {
 		fmt.Fprintf(a.out, "%d of %d results came from the journal and were not computed again\n", r.Restored, r.Tasks)
 	}
 	for _, e := range r.Emulated {
-		fmt.Fprintf(a.out, "emulated: %s\n", e)
+		fmt.Fprintf(a.out, "emulated: %s\n", oneLine(e))
 	}
 	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -44,7 +42,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		err = results.err
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "coppice: %v\n", err)
+		fmt.Fprintf(errOut, "coppice: %s\n", noControls(err.Error()))
 	}
 	return exitCode(ctx, err)
 }
@@ -136,20 +134,6 @@ func exactly(names ...string) cobra.PositionalArgs {
 		return usagef("%s takes %d argument(s) (%v), got %d; see %s --help",
 			cmd.CommandPath(), len(names), names, len(args), cmd.CommandPath())
 	}
-}
-
-// harmless is a text that a model may have written as it may go to the results:
-// to a terminal without the control characters that would steer it.
-func (a *app) harmless(s string) string {
-	if !a.screen {
-		return s
-	}
-	return strings.Map(func(c rune) rune {
-		if c == '\n' || c == '\t' || !unicode.IsControl(c) {
-			return c
-		}
-		return -1
-	}, s)
 }
 
 // isTerminal reports whether w writes to a terminal.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
@@ -96,7 +97,7 @@ has a name; the same command with --name goes on with it.`,
 			if journal != "" {
 				opts = append(opts, runtime.WithJournal(journal))
 			}
-			return a.show(g, be.Info().Model, journal, asJSON, func(sink runtime.Option) (*runtime.Report, error) {
+			return a.show(g, be.Info(), journal, asJSON, func(sink runtime.Option) (*runtime.Report, error) {
 				return runtime.RunGraph(cmd.Context(), be, g, funcs, inputs, append(opts, sink)...)
 			})
 		},
@@ -156,7 +157,7 @@ A journal of a finished run gives the same report again, without any call.`,
 			if err != nil {
 				return err
 			}
-			return a.show(g, be.Info().Model, args[0], asJSON, func(sink runtime.Option) (*runtime.Report, error) {
+			return a.show(g, be.Info(), args[0], asJSON, func(sink runtime.Option) (*runtime.Report, error) {
 				return runtime.Resume(cmd.Context(), be, args[0], funcs, append(opts, sink)...)
 			})
 		},
@@ -170,13 +171,16 @@ A journal of a finished run gives the same report again, without any call.`,
 
 // show carries out a run, shows its branches while it goes, and prints its
 // report.
-func (a *app) show(g *lang.Graph, model, journal string, asJSON bool, do func(sink runtime.Option) (*runtime.Report, error)) error {
+func (a *app) show(g *lang.Graph, model backend.Info, journal string, asJSON bool, do func(sink runtime.Option) (*runtime.Report, error)) error {
 	return a.watch(g, model, journal, asJSON, func(sink runtime.Sink) (*runtime.Report, error) { return do(runtime.WithSink(sink)) })
 }
 
 // watch is show for runs that take no options.
-func (a *app) watch(g *lang.Graph, model, journal string, asJSON bool, do func(sink runtime.Sink) (*runtime.Report, error)) error {
-	v := newView(a.errOut, g, model, asJSON)
+func (a *app) watch(g *lang.Graph, model backend.Info, journal string, asJSON bool, do func(sink runtime.Sink) (*runtime.Report, error)) error {
+	if note := templateNote(model.Template); note != "" && !asJSON {
+		fmt.Fprintln(a.errOut, note)
+	}
+	v := newView(a.errOut, g, model.Model, asJSON)
 	report, err := do(v)
 	v.close()
 	if err != nil {

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/chat"
+	"github.com/coppice-run/coppice/backend/engine"
 	"github.com/coppice-run/coppice/backend/gguf"
 	"github.com/coppice-run/coppice/backend/tokenizer"
 )
@@ -23,7 +27,8 @@ func (a *app) tokenizeCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tokenize [TEXT]",
 		Short: "Show the token ids of a text or a chat",
-		Long: `Show the token ids of a text, or of a chat rendered by the model's template.
+		Long: `Show the token ids of a text, or of a chat rendered by the model's template,
+or by what a run uses for a model that has none.
 
 The text of a control token (such as <|im_end|>) becomes that token unless
 --no-special is given; inside the messages of a chat it never does. No
@@ -48,8 +53,12 @@ F.json of --chat is a list of {"role", "content"} or an object with "messages".`
 			}
 			var pieces []tokenizer.Piece
 			if chatFile != "" {
-				if pieces, err = renderChat(f, chatFile); err != nil {
+				var which backend.Template
+				if pieces, which, err = renderChat(f, tok, chatFile); err != nil {
 					return err
+				}
+				if note := templateNote(which); note != "" {
+					fmt.Fprintln(a.errOut, note)
 				}
 			} else {
 				pieces = []tokenizer.Piece{{Text: args[0], Special: !noParse}}
@@ -86,11 +95,12 @@ F.json of --chat is a list of {"role", "content"} or an object with "messages".`
 	return c
 }
 
-// renderChat renders the messages of a file with the model's own template.
-func renderChat(f *gguf.File, path string) ([]tokenizer.Piece, error) {
+// renderChat renders the messages of a file with what an engine uses for the
+// model.
+func renderChat(f *gguf.File, tok *tokenizer.Tokenizer, path string) ([]tokenizer.Piece, backend.Template, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, "", usageError{err}
 	}
 	var doc struct {
 		Messages []chat.Message  `json:"messages"`
@@ -102,11 +112,54 @@ func renderChat(f *gguf.File, path string) ([]tokenizer.Piece, error) {
 		err = json.Unmarshal(data, &doc)
 	}
 	if err != nil {
-		return nil, usagef("%s: %w", path, err)
+		return nil, "", usagef("%s:%d: %w: it is to be a list of {\"role\", \"content\"} or an object with \"messages\"", path, lineOf(data, err), err)
 	}
-	t, err := chat.FromGGUF(f)
+	t, which, err := engine.FileTemplate(f, tok)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return t.Render(doc.Messages, chat.Options{AddGenerationPrompt: true, Tools: doc.Tools})
+	if t == nil {
+		pieces, err := plainChat(tok, doc.Messages)
+		return pieces, which, err
+	}
+	pieces, err := t.Render(doc.Messages, chat.Options{AddGenerationPrompt: true, Tools: doc.Tools})
+	if errors.Is(err, chat.ErrTemplate) { // it refuses these messages
+		err = usagef("%s: %w", path, err)
+	}
+	return pieces, which, err
+}
+
+// plainChat is a chat as an engine writes it for a model without a template.
+func plainChat(tok *tokenizer.Tokenizer, messages []chat.Message) (pieces []tokenizer.Piece, err error) {
+	if id, ok := tok.BOS(); ok && tok.AddBOS() {
+		pieces = append(pieces, tokenizer.Piece{Text: tok.Text(id), Special: true})
+	}
+	t := engine.PlainTemplate()
+	for _, m := range messages {
+		around, err := t.Turn(nil, backend.Role(m.Role))
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, around.Open...)
+		pieces = append(pieces, tokenizer.Piece{Text: m.Content})
+		pieces = append(pieces, around.Close...)
+	}
+	answer, err := t.Turn(nil, backend.Assistant)
+	return append(pieces, answer.Open...), err
+}
+
+// lineOf is the line of a JSON document that an error of reading it is about.
+func lineOf(data []byte, err error) int {
+	var (
+		syntax *json.SyntaxError
+		kind   *json.UnmarshalTypeError
+		at     int64
+	)
+	switch {
+	case errors.As(err, &syntax):
+		at = syntax.Offset
+	case errors.As(err, &kind):
+		at = kind.Offset
+	}
+	return 1 + bytes.Count(data[:min(max(int(at), 0), len(data))], []byte{'\n'})
 }

@@ -75,7 +75,7 @@ func (s style) pick(sign, ascii string) string {
 
 // viewRow is a node, or the head line of a branch's node.
 type viewRow struct {
-	id, label string
+	id, label string // the label is clean
 	text      strings.Builder
 	state     byte // '.' running, '+' done, '!' failed, '-' cancelled
 	note      string
@@ -88,7 +88,7 @@ const frameTime = 80 * time.Millisecond
 // newView shows a run of g on w. Without a terminal it is quiet if the result is
 // JSON.
 func newView(w io.Writer, g *lang.Graph, model string, asJSON bool) *view {
-	v := &view{w: w, model: model, name: g.Name, byID: map[string]*viewRow{}, begun: time.Now()}
+	v := &view{w: w, model: oneLine(model), name: oneLine(g.Name), byID: map[string]*viewRow{}, begun: time.Now()}
 	v.style = styleOf(os.Getenv)
 	v.live = isTerminal(w) && !dumb(os.Getenv("TERM"))
 	v.quiet = asJSON && !v.live
@@ -115,7 +115,7 @@ func (v *view) Emit(e runtime.Event) {
 	}
 	switch e.Kind {
 	case runtime.BranchStarted:
-		v.row(e.Branch).label = e.Label
+		v.row(e.Branch).label = oneLine(e.Label)
 	case runtime.NodeStarted:
 		r := v.row(e.Task)
 		r.state = '.'
@@ -134,13 +134,13 @@ func (v *view) Emit(e runtime.Event) {
 		r.text.Reset()
 		r.note = fmt.Sprintf(" (attempt %d failed)", e.Attempt)
 		if !v.live {
-			fmt.Fprintf(v.w, "%s%s: attempt %d failed: %s\n", r.id, r.labelText(), e.Attempt, oneLine(e.Error))
+			fmt.Fprintf(v.w, "%s: attempt %d failed: %s\n", r.head(), e.Attempt, oneLine(e.Error))
 		}
 	case runtime.NodeRefused:
 		r := v.row(e.Task)
-		r.note = " (refused: " + e.Error + ")"
+		r.note = " (refused: " + oneLine(e.Error) + ")"
 		if !v.live {
-			fmt.Fprintf(v.w, "%s%s: refused: %s\n", r.id, r.labelText(), oneLine(e.Error))
+			fmt.Fprintf(v.w, "%s: refused: %s\n", r.head(), oneLine(e.Error))
 		}
 	case runtime.NodeCancelled:
 		v.row(e.Task).state = '-'
@@ -181,7 +181,11 @@ func (v *view) finish(e runtime.Event) {
 		r.note += " (from the journal)"
 	}
 	if !v.live {
-		fmt.Fprintf(v.w, "%s%s: %s%s\n", r.id, r.labelText(), oneLine(r.text.String()), r.note)
+		failed := ""
+		if e.Error != "" {
+			failed = "failed: "
+		}
+		fmt.Fprintf(v.w, "%s: %s%s%s\n", r.head(), failed, oneLine(r.text.String()), r.note)
 	}
 }
 
@@ -192,11 +196,12 @@ func (v *view) labelOf(branch string) string {
 	return ""
 }
 
-func (r *viewRow) labelText() string {
+// head names the row.
+func (r *viewRow) head() string {
 	if r.label == "" {
-		return ""
+		return oneLine(r.id)
 	}
-	return " " + r.label
+	return oneLine(r.id) + " " + r.label
 }
 
 // row returns the row of a branch or node. Rows stand in the order they began,
@@ -333,7 +338,7 @@ func (r *viewRow) line(width, frame int, s style) (plain, painted string) {
 	case '-':
 		mark, colour = s.pick("–", "-"), "90"
 	}
-	head := r.id + r.labelText()
+	head := r.head()
 	text := oneLine(r.text.String())
 	if r.state == '.' && text == "" {
 		text = "waiting"
@@ -367,18 +372,4 @@ func (r *viewRow) line(width, frame int, s style) (plain, painted string) {
 func (s style) bar(done, total, width int) string {
 	n := min(done*width/max(total, 1), width)
 	return strings.Repeat(s.pick("█", "#"), n) + strings.Repeat(s.pick("░", "."), width-n)
-}
-
-// oneLine makes text fit a line and keeps control characters of a model's
-// output away from the terminal.
-func oneLine(s string) string {
-	return strings.Map(func(c rune) rune {
-		if c == '\n' || c == '\t' {
-			return ' '
-		}
-		if c < 0x20 || c >= 0x7f && c < 0xa0 {
-			return -1
-		}
-		return c
-	}, strings.TrimSpace(s))
 }
