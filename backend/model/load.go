@@ -57,7 +57,7 @@ type loader struct {
 	err   error
 	jobs  []packJob
 	size  int
-	exact bool // see Options
+	exact bool // see Options.Float32Weights
 }
 
 type packJob struct {
@@ -69,7 +69,7 @@ type packJob struct {
 
 func (m *Model) load(f *gguf.File, o Options) error {
 	c := &m.cfg
-	l := &loader{f: f, exact: o.exact}
+	l := &loader{f: f, exact: o.Float32Weights}
 	embed, ok := f.Tensor("token_embd.weight")
 	if !ok {
 		return fmt.Errorf("model: tensor token_embd.weight is missing")

@@ -22,9 +22,12 @@ type Options struct {
 	// memory of a KV: it is there to tell what the rounding costs.
 	Float32Attention bool
 
-	// exact expands all weights to float32 and leaves activations alone. It is for
-	// tests: the result differs from that of another engine by rounding only.
-	exact bool
+	// Float32Weights expands all weights to float32 and leaves activations alone,
+	// which are otherwise rounded to 8 bits before a product with quantised weights.
+	// The result is that of other engines but for the order of additions and the
+	// rounding of keys and values. It takes up to eight times the memory and the
+	// time.
+	Float32Weights bool
 }
 
 // A Model is a loaded model. It is safe for concurrent use; steps run one

@@ -75,10 +75,10 @@ func TestKeysAreCentred(t *testing.T) {
 		return math.Sqrt(d / n)
 	}
 	want := reference(f, spec, tokens)[len(tokens)-1]
-	if e := off(run(load(Options{exact: true, Float32Attention: true})), want); e > 1e-4 {
+	if e := off(run(load(Options{Float32Weights: true, Float32Attention: true})), want); e > 1e-4 {
 		t.Errorf("with attention in float32: %.2e off the definition, want 1e-4", e)
 	}
-	centred, plain := load(Options{exact: true}), load(Options{exact: true})
+	centred, plain := load(Options{Float32Weights: true}), load(Options{Float32Weights: true})
 	for i := range plain.layers {
 		if plain.layers[i].kCentre == nil {
 			t.Fatal("no centre in a model with biases")

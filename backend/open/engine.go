@@ -56,11 +56,13 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 		case "kv":
 			mod.KV, err = model.ParseKVType(last)
 			ok = err == nil
+		case "weights":
+			mod.Float32Weights, ok = last == "f32", last == "f32" || last == "file"
 		default:
-			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads, memory and kv", k))
+			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads, memory, kv and weights", k))
 		}
 		if !ok {
-			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory bytes or a number of KiB, MiB or GiB, kv %s or %s", k, last, model.BFloat16, model.Int8))
+			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory bytes or a number of KiB, MiB or GiB, kv %s or %s, weights file or f32", k, last, model.BFloat16, model.Int8))
 		}
 	}
 	return cfg, mod, nil
