@@ -52,3 +52,22 @@ func walkToDeadEnd(t *testing.T, g *Grammar) {
 	}
 	t.Error("a schema with no value goes on for ever")
 }
+
+// A text of several characters does not fit a bound of one, though all of its
+// characters can be ended once begun.
+func TestNoWordsBeyondTheBound(t *testing.T) {
+	for _, schema := range []string{`{"type":"string","maxLength":1,"enum":["ab","a\n"]}`, `{"maxLength":2,"enum":["abc"]}`, `{"type":"string","maxLength":1,"pattern":"^[a-c]{2}$"}`} {
+		if _, err := Compile(context.Background(), Spec{JSONSchema: []byte(schema)}, ByteVocab()); !errors.Is(err, ErrUnsatisfiable) {
+			t.Errorf("%s: %v, want ErrUnsatisfiable", schema, err)
+		}
+	}
+	g := mustCompile(t, Spec{JSONSchema: []byte(`{"maxLength":1,"enum":["ab","é","\"/",[1,2],{"ab":true}]}`)}, ByteVocab())
+	for text, want := range map[string]bool{`"ab"`: false, `"\"/"`: false, `"é"`: true, `[1,2]`: true, `{"ab":true}`: true} {
+		if g.Match([]byte(text)) != want {
+			t.Errorf("%s: accepted %v", text, !want)
+		}
+	}
+	if s, err := g.Start().AcceptBytes([]byte(`"`)); err != nil || len(s.Forced()) == 0 {
+		t.Errorf("after a quote: %q, %v", s.Forced(), err)
+	}
+}

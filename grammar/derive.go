@@ -201,8 +201,8 @@ func (p *pool) nonEmpty(id nodeID) bool {
 	if alive := p.nodes[id].alive; alive != 0 {
 		return alive > 0
 	}
-	if rest, bound, ok := p.splitBound(id); ok && p.nodes[rest].alive > 0 {
-		if n := p.reachOf(rest); n >= 0 && int(bound) >= n {
+	if rest, bound, ok := p.splitBound(id); ok && p.nodes[rest].alive > 0 && p.nodes[rest].whole != 0 {
+		if n := p.reachOf(rest); n >= 0 && bound >= max(int32(n), p.nodes[rest].lo) {
 			p.nodes[id].alive = 1
 			return true
 		}

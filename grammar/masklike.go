@@ -12,7 +12,8 @@ func (m *machine) reference(id nodeID) nodeID {
 	}
 	if nd := m.nodes[id]; nd.kind == kCat {
 		if rest, _, ok := m.splitBound(nd.a); ok {
-			if m.masks.slack = m.reachOf(rest); m.masks.slack >= 0 {
+			// Only expressions of whole characters are counted by reachOf.
+			if m.masks.slack = m.reachOf(rest); m.masks.slack >= 0 && m.nodes[rest].whole != 0 {
 				return m.cat(rest, nd.b)
 			}
 		}
