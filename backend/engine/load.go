@@ -44,6 +44,9 @@ func Load(f *gguf.File, cfg Config, opts model.Options) (*Engine, error) {
 	if cfg.Fingerprint == "" {
 		cfg.Fingerprint = f.Fingerprint()
 	}
+	if cfg.Model == nil && opts.Float32Attention {
+		cfg.Fingerprint = "a32-" + cfg.Fingerprint
+	}
 	if cfg.Model == nil && opts.Float32Weights {
 		cfg.Fingerprint = "f32-" + cfg.Fingerprint
 	}

@@ -58,11 +58,11 @@ TOKENS = _letter_tokens()
 def word(r, test):
     """A word of a name: from the pool, of any tokens, of syllables, or letters."""
     x = r.random()
-    if not test and r.random() < 0.6:
+    if not test and r.random() < 0.5:
         return "".join(pick(r, TOKENS) for _ in range(1 + int(r.random() * 3)))
     if x < (0.85 if test else 0.5):
         return pick(r, APPS[test])
-    if x < 0.9:
+    if x < (0.9 if test else 0.7):
         return syllables(r, 1 + int(r.random() * 3))
     return text_of(r, LETTERS, 2 + int(r.random() * 6))
 
@@ -82,6 +82,8 @@ def app_name(r, test):
 
 
 def pod_name(r, app, test):
+    if not test and r.random() < 0.08:  # what looks like the end of a name need not be it
+        app += "-" + text_of(r, HASH, 5 + int(r.random() * 5))
     x = r.random()
     if x < 0.34:
         n = 8 + int(r.random() * 3)
@@ -392,7 +394,7 @@ def alert(r, test=False, reason=None):
     f = fields(r, test)
     pod = f["pod"]
     x = r.random()
-    if not test and x < 0.02:
+    if not test and x < 0.002:
         core, pod = pick(r, NO_POD[reason]), "unknown"
     elif not test and r.random() < 0.55:
         core = wording.alert(r, reason)

@@ -193,6 +193,17 @@ class Maker:
                tok.text(a["pod"]) + tok.text('","reason":"')[:1], START_POD, POD)
         return ids, seg, ans, None
 
+    def pod_row(self):
+        """An alert, what was found, and the start of a verdict: the pod alone."""
+        r, tok = self.r, self.tok
+        a = alert(r, self.test)
+        ids = tok.turn("user", "Alert: " + a["alert"])
+        if r.random() < 0.5:
+            ids += tok.turn("user", findings_turn(a["findings"]))
+        ids += tok.turn("user", ASK_VERDICT) + tok.open() + tok.text('{"pod":"')
+        copy = tok.text(a["pod"]) + tok.text('","reason":"')[:1]
+        return ids + copy, [0] * (len(ids) + len(copy)), [NOTHING] * len(ids) + [START_POD] + [POD] * (len(copy) - 1), None
+
     def name_row(self):
         """An exercise in telling a pod by the form of its name: words, of which
         one has the hyphens and the digits of a pod's name."""
@@ -270,7 +281,7 @@ class Maker:
                 at += len(s)
         return {"ids": torch.from_numpy(ids), "ans": torch.from_numpy(ans)}
 
-    def batch(self, books, rows, length, plain=False, quiz=0.0, look=0.0, name=0.0, spread=0):
+    def batch(self, books, rows, length, plain=False, quiz=0.0, look=0.0, name=0.0, pod=0.0, spread=0):
         """books runbooks of one length, rows alerts each, as arrays.
 
         spread moves the alerts away from the runbook, and pieces of the runbook
@@ -299,6 +310,7 @@ class Maker:
             book_pos[i] = pos
             for _ in range(rows):
                 x = self.name_row() if r.random() < name else \
+                    self.pod_row() if r.random() < pod else \
                     self.quiz_row(facts) if r.random() < quiz else \
                     self.look_row() if r.random() < look else self.row(facts)
                 out.append((x, after))

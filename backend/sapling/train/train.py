@@ -34,17 +34,20 @@ STAGES = [
     dict(until=35, length=(150, 300), books=2, rows=14, plain=0.6, quiz=0.06, look=0.2, spread=4000, lm=0.0, long=0.01, read=0.4),
     dict(until=60, length=(200, 800), books=2, rows=14, plain=0.2, quiz=0.06, look=0.2, spread=6500, lm=0.0, long=0.06, read=0.25, name=0.2),
     dict(until=94, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.05, look=0.3, spread=6500, lm=0.0, long=0.55, read=0.08, name=0.12),
+    dict(until=176, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.06, look=0.3, spread=6500, lm=0.0, long=0.62, read=0.05, name=0.12),
 ]
+# The rate falls from DECAY_FROM to END; each of RESTARTS, latest first, begins again at a part of the first rate.
 WARMUP, DECAY_FROM, END = 0.3, 30.0, 94.0
+RESTARTS = [(160.0, 176.0, 0.35), (94.0, 160.0, 0.45)]
 LR_MATRIX, LR_VECTOR = 0.02, 3e-3
 WEIGHT = torch.ones(KINDS)
 WEIGHT[SEVERITY] = 2.0
-WEIGHT[ACTION] = 0.6
+WEIGHT[ACTION] = 1.0
 WEIGHT[CHOICE] = 8.0
 WEIGHT[START_ACTION] = 2.0
 WEIGHT[KIND] = 3.0
 WEIGHT[START_POD] = 6.0
-WEIGHT[POD] = 2.0
+WEIGHT[POD] = 4.0
 WEIGHT[FRAME] = 0.2
 WEIGHT[FINDING] = 0.5
 NAMES = {FINDING: "finding", SEVERITY: "severity", POD: "pod", REASON: "reason", OOM: "oom",
@@ -87,6 +90,10 @@ def lr_at(minute):
         return 0.1 + 0.9 * minute / WARMUP
     if minute < DECAY_FROM:
         return 1.0
+    for begin, end, most in RESTARTS:
+        if minute >= begin:
+            rise = min(1.0, 0.2 + (minute - begin) / 2)
+            return 0.03 + (most - 0.03) * rise * max(0.0, (end - minute) / (end - begin))
     left = max(0.0, (END - minute) / (END - DECAY_FROM))
     return 0.03 + 0.97 * left
 
@@ -106,10 +113,14 @@ def make(maker, st, step):
     elif even.random() < st.get("read", 0):
         st = dict(st, length=(24, 32), books=1, rows=40, look=1.0, quiz=0.0)
     elif even.random() < st["long"]:
-        st = dict(st, length=(1000, 6500), books=1, rows=14, spread=1500, plain=0.0, still=True, quiz=0.1, look=0.3)
+        # A short row costs little after a long runbook: most ask for one thing only.
+        rows, look, pod = even.choice(((14, 0.2, 0.0), (26, 1.0, 0.0), (48, 0.0, 0.85)))
+        st = dict(st, length=(1000, 6500), books=1, rows=rows, spread=1500, plain=0.0, still=True, quiz=0.1 if rows == 14 else 0.0,
+                  look=look, pod=pod)
     length = int(math.exp(even.uniform(*map(math.log, st["length"]))))
     b = maker.batch(st["books"], st["rows"], length, plain=even.random() < st["plain"],
-                    quiz=st["quiz"], look=st["look"], name=st["name"] if st.get("name") == 1 else 0, spread=st["spread"])
+                    quiz=st["quiz"], look=st["look"], name=st["name"] if st.get("name") == 1 else 0.15 if st.get("pod") else 0,
+                   pod=st.get("pod", 0), spread=st["spread"])
     t = {k: torch.from_numpy(v) for k, v in b.items() if hasattr(v, "shape")}
     t["mask"], t["lm"] = tree_mask(t["seg"]), st["lm"]
     t["still"] = st.get("still", False)
@@ -235,7 +246,7 @@ def main():
     p.add_argument("--minutes", type=float, default=1e9, help="wall time of this sitting")
     p.add_argument("--processes", type=int, default=2)
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--until", type=float, default=END, help="minute of the schedule at which to stop")
+    p.add_argument("--until", type=float, default=RESTARTS[0][1], help="minute of the schedule at which to stop")
     p.add_argument("--at", type=float, help="go on at this minute of the schedule")
     a = p.parse_args()
     os.makedirs(a.dir, exist_ok=True)
