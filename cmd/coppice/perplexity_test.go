@@ -27,7 +27,7 @@ func TestRealPerplexity(t *testing.T) {
 				t.Skip(err)
 			}
 			var out bytes.Buffer
-			args := []string{"perplexity", "--model", file, "--kv", "q8", "--compare", "--file", "testdata/logbook.txt", "--context", "384", "--json"}
+			args := []string{"perplexity", "--model", file, "--kv", "q8", "--compare", "--file", "testdata/texts/logbook.txt", "--context", "384", "--json"}
 			if code := run(t.Context(), args, nil, &out, devNull(t)); code != 0 {
 				t.Fatalf("exit code %d", code)
 			}

@@ -41,7 +41,7 @@ var Program = lang.Define("triage", func(p *lang.Program) lang.Var[Verdict] {
 		p.Text(": ")
 		lang.Select(p, "severity", "low", "high", "critical")
 		p.Text(".\nAction for ", kind, ": ")
-		p.Gen("action", lang.MaxTokens(64), lang.Stop("\n"))
+		p.Gen("action", lang.MaxTokens(64), lang.Stop("\n"), lang.FrequencyPenalty(0.5)) // a small model may go round in circles
 	})
 	p.User("Give the verdict as JSON.")
 	return lang.JSON[Verdict](p, "verdict", lang.MaxTokens(320))
