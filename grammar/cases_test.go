@@ -119,7 +119,7 @@ func TestRefusals(t *testing.T) {
 // TestRefusalsSayWhatToDo: beside what is wrong, what to write instead.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"type":"string","enum":["aa","bb"],"maxLength":1}`: "schema at #: no value satisfies all its keywords together: loosen or remove one of those that conflict (grammar that nothing satisfies)",
+		`{"type":"string","enum":["aa","bb"],"maxLength":1}`: "schema at #: no finite value satisfies it: let the recursion end, or loosen the keywords that conflict (grammar that nothing satisfies)",
 		`{"type":"string","pattern":"(?<=a)b"}`:              "schema at #/pattern: pattern: lookbehind at offset 0: write what stands before as a part of the pattern (unsupported in a grammar)",
 	} {
 		if err := compileError(Spec{JSONSchema: []byte(schema)}); err == nil || err.Error() != want {
