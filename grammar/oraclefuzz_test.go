@@ -136,7 +136,7 @@ func FuzzSchemaOracle(f *testing.F) {
 		}
 		want, err := c.Compile("mem:///s.json")
 		if err != nil {
-			t.Skip()
+			return // no schema
 		}
 		g, err := Compile(context.Background(), Spec{JSONSchema: []byte(src), AnyOrder: true}, vocab)
 		if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrTooLarge) || wider && errors.Is(err, ErrInvalid) { // a $ref to itself
@@ -193,7 +193,7 @@ func FuzzWrittenTexts(f *testing.F) {
 		}
 		want, err := c.Compile("mem:///s.json")
 		if err != nil {
-			t.Skip()
+			return // no schema
 		}
 		g, err := Compile(context.Background(), Spec{JSONSchema: []byte(src), AnyOrder: anyOrder}, vocab)
 		if err != nil {
