@@ -144,6 +144,58 @@ func (r schemaGen) schema(d int) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
+// validator is another judge of src, nil if that takes it for no schema.
+func validator(t *testing.T, src string, formats bool) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(src))
+	if err != nil {
+		t.Fatal(src, err)
+	}
+	c := jsonschema.NewCompiler()
+	if formats {
+		c.AssertFormat()
+	}
+	if err := c.AddResource("mem:///s.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	want, err := c.Compile("mem:///s.json")
+	if err != nil {
+		return nil
+	}
+	return want
+}
+
+// compareVerdicts asks both about an instance, in the form that grammars write,
+// and returns what they say. g is nil where nothing satisfies the schema.
+func compareVerdicts(t *testing.T, src string, g *Grammar, want *jsonschema.Schema, instance string) bool {
+	t.Helper()
+	text, err := Canonical([]byte(instance))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok := want.Validate(v) == nil
+	if got := g != nil && g.Match(text); got != ok {
+		t.Fatalf("schema %s\ninstance %s\ngrammar says %v, validator %v", src, text, got, ok)
+	}
+	return ok
+}
+
+// mustBeValid fails if a text that was written is not one of the schema.
+func mustBeValid(t *testing.T, src string, want *jsonschema.Schema, text []byte) {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("%s: wrote %q: %v", src, text, err)
+	}
+	if err := want.Validate(v); err != nil {
+		t.Fatalf("%s: wrote %q: %v", src, text, err)
+	}
+}
+
 // TestAgainstValidator compares the language of random schemas with the
 // verdicts of a validator.
 func TestAgainstValidator(t *testing.T) {
@@ -157,16 +209,8 @@ func TestAgainstValidator(t *testing.T) {
 	why := map[string]int{}
 	for range n {
 		src := r.schema(3)
-		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(src))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := jsonschema.NewCompiler()
-		if err := c.AddResource("mem:///s.json", doc); err != nil {
-			t.Fatal(err)
-		}
-		want, err := c.Compile("mem:///s.json")
-		if err != nil {
+		want := validator(t, src, false)
+		if want == nil {
 			continue
 		}
 		g, err := Compile(context.Background(), Spec{JSONSchema: []byte(src), AnyOrder: true}, vocab)
@@ -185,20 +229,7 @@ func TestAgainstValidator(t *testing.T) {
 			compiled++
 		}
 		for range 25 {
-			in := r.instance(3)
-			text, err := Canonical([]byte(in))
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ok := want.Validate(v) == nil
-			if got := g != nil && g.Match(text); got != ok {
-				t.Fatalf("schema %s\ninstance %s\ngrammar says %v, validator %v", src, text, got, ok)
-			}
-			if ok {
+			if compareVerdicts(t, src, g, want, r.instance(3)) {
 				accepts++
 			}
 		}
@@ -222,13 +253,8 @@ func TestTextsAreValid(t *testing.T) {
 	ended := 0
 	for i := range n {
 		src := r.schema(3)
-		doc, _ := jsonschema.UnmarshalJSON(strings.NewReader(src))
-		c := jsonschema.NewCompiler()
-		if err := c.AddResource("mem:///s.json", doc); err != nil {
-			t.Fatal(err)
-		}
-		want, err := c.Compile("mem:///s.json")
-		if err != nil {
+		want := validator(t, src, false)
+		if want == nil {
 			continue
 		}
 		g, err := Compile(context.Background(), Spec{JSONSchema: []byte(src), AnyOrder: i%2 == 0}, vocab)
@@ -240,13 +266,7 @@ func TestTextsAreValid(t *testing.T) {
 			continue
 		}
 		ended++
-		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(tok.decode(ids)))
-		if err != nil {
-			t.Fatalf("%s: wrote %q: %v", src, tok.decode(ids), err)
-		}
-		if err := want.Validate(v); err != nil {
-			t.Fatalf("%s: wrote %q: %v", src, tok.decode(ids), err)
-		}
+		mustBeValid(t, src, want, tok.decode(ids))
 	}
 	t.Logf("%d texts", ended)
 }
