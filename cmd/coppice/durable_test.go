@@ -31,6 +31,7 @@ type engineProcess struct {
 	t       *testing.T
 	url     string // of the proxy
 	answers atomic.Int32
+	refused chan struct{} // a request found no engine
 
 	mu  sync.Mutex
 	at  *url.URL // of the process
@@ -38,7 +39,7 @@ type engineProcess struct {
 }
 
 func newEngineProcess(t *testing.T) *engineProcess {
-	e := &engineProcess{t: t}
+	e := &engineProcess{t: t, refused: make(chan struct{}, 1)}
 	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -52,7 +53,13 @@ func newEngineProcess(t *testing.T) *engineProcess {
 			}
 			return nil
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			w.WriteHeader(http.StatusBadGateway)
+			select {
+			case e.refused <- struct{}{}:
+			default:
+			}
+		},
 	}
 	s := httptest.NewServer(proxy)
 	t.Cleanup(s.Close)
@@ -141,9 +148,16 @@ steps:
 	kills := 0
 	for n := 0; lines.Scan(); n++ {
 		if n%3 == 2 && kills < 4 { // after some nodes, while others are under way
+			select {
+			case <-e.refused: // of the kill before
+			default:
+			}
 			e.kill()
 			kills++
-			time.Sleep(100 * time.Millisecond) // requests fail meanwhile
+			select {
+			case <-e.refused:
+			case <-time.After(10 * time.Second): // nothing was left to ask
+			}
 			e.start()
 		}
 	}
