@@ -32,7 +32,7 @@ func (c *compiler) array(conj []lit) *arrayNode {
 	}
 	var all, duties []rule
 	last := int32(0) // slots from here on are alike
-	unique := ""
+	unique, where := "", ""
 	for _, l := range conj {
 		at := &c.fs.atoms[l.atom]
 		switch at.kind {
@@ -47,10 +47,12 @@ func (c *compiler) array(conj []lit) *arrayNode {
 			all = append(all, rule{lo: at.lo, hi: at.hi, val: at.val})
 			last = max(last, at.lo, at.hi)
 		case aSomeItems:
+			where = at.ptr
 			duties = append(duties, rule{lo: at.lo, hi: at.hi, val: at.val, need: 1})
 			last = max(last, at.lo, at.hi)
 			a.min = max(a.min, at.lo+1)
 		case aItemCount:
+			where = at.ptr
 			duties = append(duties, rule{lo: 0, hi: -1, val: at.val, need: at.lo, not: l.neg})
 			if !l.neg {
 				a.min = max(a.min, at.lo)
@@ -72,7 +74,7 @@ func (c *compiler) array(conj []lit) *arrayNode {
 		failf(ErrTooLarge, "schema", "", "contains", "too many conditions on the items of one array")
 	}
 	// A prefix that can never be reached needs no slots.
-	last = min(last, a.max)
+	last = max(0, min(last, a.max-1))
 	if last > maxSlots {
 		failf(ErrTooLarge, "schema", "", "prefixItems", "too many items with schemas of their own")
 	}
@@ -102,12 +104,12 @@ func (c *compiler) array(conj []lit) *arrayNode {
 						continue subsets
 					}
 					f = append(f, d.val)
-				case in && d.not:
+				case in && (d.not || a.unique): // items that are told apart count as what they are
 					f = append(f, c.fs.not(d.val))
 				}
 			}
 			if g := c.fs.and(f...); g != fFalse {
-				opts = append(opts, option{c.value(g), uint32(set)})
+				opts = append(opts, option{val: c.value(g), duties: uint32(set)})
 			}
 		}
 		a.slots = append(a.slots, opts)
@@ -129,7 +131,34 @@ func (c *compiler) array(conj []lit) *arrayNode {
 	if a.unique && !c.splitUnique(a) && !c.plainUnique(a) {
 		failf(ErrUnsupported, "schema", clip(unique), "uniqueItems", "not enforced where an item may be an array or object of any content")
 	}
+	if a.unique && !c.listFew(a) {
+		failf(ErrTooLarge, "schema", clip(unique), "uniqueItems", "more items are wanted from a long list of values than can be counted: ask for fewer, or allow more values")
+	}
+	if a.counted() && a.ledger(func(option) bool { return true }).tooMuch() {
+		ptr, keyword := where, "contains"
+		if a.unique {
+			ptr, keyword = unique, "uniqueItems"
+		}
+		failf(ErrTooLarge, "schema", clip(ptr), keyword, "too many conditions on the items of one array hold together: use fewer, or smaller numbers of items")
+	}
 	return a
+}
+
+// counted reports whether what was written decides what may still come.
+func (a *arrayNode) counted() bool { return len(a.tally) > 0 || a.unique }
+
+// ledger tells where the array can end, before there is a machine.
+func (a *arrayNode) ledger(keep func(option) bool) *ledger {
+	ids := map[string]int32{}
+	return newLedger(a, keep, func(x option, t string) int32 {
+		if !a.texts {
+			return int32(x.val.f)
+		}
+		if _, ok := ids[t]; !ok {
+			ids[t] = int32(len(ids))
+		}
+		return ids[t]
+	})
 }
 
 // plainUnique restricts the items to one spelling a value, so that equal items
@@ -146,7 +175,7 @@ func (c *compiler) plainUnique(a *arrayNode) bool {
 			if !c.nonEmpty(v.scalar) {
 				v.scalar = rxEmpty
 			}
-			slots[i] = append(slots[i], option{v, x.duties})
+			slots[i] = append(slots[i], option{val: v, duties: x.duties})
 		}
 	}
 	a.slots, a.texts = slots, true
@@ -185,7 +214,7 @@ func (c *compiler) splitUnique(a *arrayNode) bool {
 				if err != nil {
 					return false
 				}
-				out = append(out, option{c.value(c.enum([]*value{v}, "")), x.duties})
+				out = append(out, option{val: c.value(c.enum([]*value{v}, "")), duties: x.duties, texts: []string{t}})
 			}
 		}
 		a.slots[i] = out
@@ -199,30 +228,17 @@ func (a *arrayNode) slot(i int32) []option { return a.slots[min(int(i), len(a.sl
 // to be alive tell.
 func (a *arrayNode) productive() bool {
 	alive := func(x option) bool { return x.val.alive }
+	if a.counted() {
+		return a.ledger(alive).canFinish(0, make([]int32, len(a.tally)), nil)
+	}
 	limit := a.max
-	seen := uint32(0)
 	for i, opts := range a.slots {
 		if !slices.ContainsFunc(opts, alive) {
 			limit = min(limit, int32(i))
 			break
 		}
-		if int32(i) < a.max {
-			for _, x := range opts {
-				if x.val.alive {
-					seen |= x.duties
-				}
-			}
-		}
 	}
-	if a.min > limit {
-		return false
-	}
-	for j, n := range a.tally {
-		if n > 0 && (seen&(1<<j) == 0 || n > limit) {
-			return false
-		}
-	}
-	return true
+	return a.min <= limit
 }
 
 // addArray prepares a productive node for the machine.

@@ -16,8 +16,8 @@ type frameKind uint8
 const (
 	frObject frameKind = iota
 	frArray
-	frColon  // after a key, before its colon (only with free white space)
-	frRecord // inside an item whose text must be remembered
+	frColon  // after a key, before its colon
+	frRecord // inside an item or a name whose text must be remembered
 	frRule   // inside a rule of an EBNF grammar
 )
 
@@ -29,6 +29,7 @@ type frame struct {
 	cnt     int32  // properties written, where they must be counted
 	duties  uint32 // duties fulfilled
 	set     int32  // interned: names or values seen, tallies
+	free    int32  // interned: free names written, where none may come twice
 	depth   int32  // nesting, where white space depends on it
 }
 
@@ -51,7 +52,7 @@ type action struct {
 	frame frameID
 	val   *valueNode
 	list  []actID
-	rec   bool // of a push: remember the text of the value
+	rec   int32 // of a push, if not 0: remember the text of the value, number rec-1 of its kind
 }
 
 // item is a lexeme that may be written and what follows it.
@@ -69,6 +70,7 @@ type writer struct {
 	objects  []*objectNode
 	arrays   []*arrayNode
 	plans    []*objectPlan
+	ledgers  []*ledger // of arrays
 	valueIDs int32
 	others   map[otherKey]*valueNode // values less some texts
 	ropes    map[ropeKey]int32       // texts under way
@@ -95,7 +97,7 @@ type actKey struct {
 	frame frameID
 	val   int32
 	list  string
-	rec   bool
+	rec   int32
 }
 
 // objectPlan is what is known of an object for all its frames.
@@ -106,6 +108,8 @@ type objectPlan struct {
 	tails    [][]int32 // per name: leaves of its rest from each byte on
 	suffix   string    // what is written after a name
 	tries    map[string]int32
+	costs    map[int32]restCosts // of what may follow a place or, in any order, a set of names
+	free     []*valueNode        // the names of each cell, with their closing quotes
 }
 
 func (w *writer) init() {
@@ -115,6 +119,7 @@ func (w *writer) init() {
 	w.sets = []string{""}
 	w.act(action{kind: actPop})
 	w.plans = make([]*objectPlan, len(w.objects))
+	w.ledgers = make([]*ledger, len(w.arrays))
 }
 
 func (w *writer) frameID(f frame) frameID {
@@ -206,6 +211,17 @@ func (w *writer) blank(depth int32) nodeID {
 	return rxEps
 }
 
+// colon is what stands between a name and its value.
+func (w *writer) colon() nodeID {
+	switch {
+	case w.ws.Max > 0:
+		return w.seq(w.blank(0), w.bytes(":"), w.blank(0))
+	case w.ws.Indent > 0:
+		return w.bytes(": ")
+	}
+	return w.bytes(":")
+}
+
 // before is the white space in front of a comma or closing bracket.
 func (w *writer) before(depth int32) nodeID {
 	if w.ws.Max > 0 {
@@ -227,7 +243,7 @@ func (w *writer) lex(id frameID) []item {
 	case frArray:
 		l = w.lexArray(f)
 	case frColon:
-		l = []item{{w.seq(w.blank(0), w.bytes(":"), w.blank(0)), actID(f.node)}}
+		l = []item{{w.colon(), actID(f.node)}}
 	case frRule:
 		l = w.lexRule(f)
 	}
@@ -243,7 +259,7 @@ func (w *writer) plan(n int32) *objectPlan {
 		return p
 	}
 	o := w.objects[n]
-	p := &objectPlan{tries: map[string]int32{}, suffix: `":`, tails: make([][]int32, len(o.names))}
+	p := &objectPlan{tries: map[string]int32{}, costs: map[int32]restCosts{}, suffix: `":`, tails: make([][]int32, len(o.names))}
 	switch {
 	case w.ws.Max > 0:
 		p.suffix = `"`
@@ -307,6 +323,9 @@ func (w *writer) member(o *objectNode, f frame, i int32, duties uint32) frame {
 		seen[i>>3] |= 1 << (i & 7)
 		f.set = w.setID(string(seen))
 	}
+	if !o.distinct(&f) {
+		f.free = 0
+	}
 	return f
 }
 
@@ -315,34 +334,40 @@ func (w *writer) canFinish(o *objectNode, p *objectPlan, f *frame) bool {
 	if !o.bound && o.duty == 0 {
 		return true
 	}
-	names, required := int32(0), int32(0)
-	var open, byRequired uint32
+	rest := w.costs(o, p, f)
+	least := rest.duties[(1<<o.duty-1)&^f.duties]
+	return least < impossible && (!o.bound || f.cnt+least <= o.max && f.cnt+rest.names >= o.min)
+}
+
+// restCosts is what the properties that may still come cost.
+type restCosts struct {
+	duties dutyCosts
+	names  int32 // how many there can be at most
+}
+
+// costs is what may still come after f costs.
+func (w *writer) costs(o *objectNode, p *objectPlan, f *frame) restCosts {
+	key := f.pos
+	if w.anyOrder {
+		key = f.set
+	}
+	if c, ok := p.costs[key]; ok {
+		return c
+	}
+	all := func(option) bool { return true }
+	c := restCosts{duties: o.cellCosts(all)}
 	w.remaining(o, p, f, func(i int32) {
-		names++
-		for _, x := range o.names[i].options {
-			open |= x.duties
-			if o.names[i].required {
-				byRequired |= x.duties
-			}
-		}
-		if o.names[i].required {
-			required++
-		}
+		c.names++
+		c.duties.name(&o.names[i], all)
 	})
-	for i := range o.cells {
-		for _, x := range o.cells[i].options {
-			open |= x.duties
-		}
-		names = math.MaxInt32 >> 1
+	if len(o.cells) > 0 {
+		c.names = math.MaxInt32 >> 1
 	}
-	pending := (1<<o.duty - 1) &^ f.duties
-	if pending&^open != 0 {
-		return false
+	if len(p.costs) > maxKnown {
+		clear(p.costs)
 	}
-	if pending&^byRequired != 0 {
-		required++
-	}
-	return !o.bound || (f.cnt+required <= o.max && f.cnt+names >= o.min)
+	p.costs[key] = c
+	return c
 }
 
 func (w *writer) lexObject(id frameID, f frame) []item {
@@ -388,12 +413,15 @@ func (w *writer) lexObject(id frameID, f frame) []item {
 	if w.anyOrder || !missing {
 		for i := range o.cells {
 			c := &o.cells[i]
-			if act, ok := w.memberAct(o, p, f, -1, c.options); ok {
-				colon := w.bytes(p.suffix)
-				if w.ws.Max > 0 {
-					colon = w.seq(colon, w.blank(0), w.bytes(":"), w.blank(0))
+			act, ok := w.memberAct(o, p, f, -1, c.options)
+			switch {
+			case !ok:
+			case o.distinct(&f):
+				if v := w.without(w.nameValue(p, i, c), w.ids(f.free)); v != nil {
+					out = append(out, item{lead, w.act(action{kind: actPush, frame: id, val: v, rec: int32(i) + 1})})
 				}
-				out = append(out, item{w.seq(lead, c.lang, colon), act})
+			default:
+				out = append(out, item{w.seq(lead, c.lang, w.bytes(`"`), w.colon()), act})
 			}
 		}
 	}
@@ -439,23 +467,22 @@ func (w *writer) lexArray(f frame) []item {
 	var out []item
 	var list []actID
 	tally, seen := w.arraySet(a, f.set)
+	rec := int32(0)
+	if a.texts {
+		rec = 1
+	}
 	if f.pos < a.max {
 		for _, x := range a.slot(f.pos) {
 			if a.unique && !a.texts && slices.Contains(seen, int32(x.val.f)) {
 				continue
 			}
 			val := x.val
-			if a.texts {
-				if val = w.without(val, seen); val == nil {
-					continue
-				}
-			}
 			g := f
 			g.started = true
 			g.pos++
-			if len(a.tally) > 0 || a.unique {
-				t, ok := a.count(tally, x.duties)
-				if !ok || !a.canFinish(g.pos, t) {
+			if a.counted() {
+				t, ok := countDuties(a.tally, tally, x.duties)
+				if !ok {
 					continue
 				}
 				s := seen
@@ -463,10 +490,13 @@ func (w *writer) lexArray(f frame) []item {
 					s = append(slices.Clone(seen), int32(x.val.f))
 					slices.Sort(s)
 				}
+				if val = w.itemValue(f.node, x, g.pos, t, s); val == nil {
+					continue
+				}
 				g.set = w.arraySetID(t, s)
 			}
 			g.pos = w.foldPos(a, g.pos)
-			list = append(list, w.act(action{kind: actPush, frame: w.frameID(g), val: val, rec: a.texts}))
+			list = append(list, w.act(action{kind: actPush, frame: w.frameID(g), val: val, rec: rec}))
 		}
 	}
 	if len(list) > 0 {
@@ -522,48 +552,6 @@ func (w *writer) arraySetID(tally, seen []int32) int32 {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
 	return w.setID(string(b))
-}
-
-// count adds an item that fulfils the given duties; ok is false when a duty
-// was fulfilled too often.
-func (a *arrayNode) count(tally []int32, duties uint32) (out []int32, ok bool) {
-	out = slices.Clone(tally)
-	for j, n := range a.tally {
-		if duties&(1<<j) == 0 {
-			continue
-		}
-		out[j]++
-		if n > 0 {
-			out[j] = min(out[j], n)
-		} else if out[j] >= -n {
-			return nil, false
-		}
-	}
-	return out, true
-}
-
-// canFinish reports whether the duties can be met by the items from pos on.
-func (a *arrayNode) canFinish(pos int32, tally []int32) bool {
-	for j, n := range a.tally {
-		need := n - tally[j]
-		if n <= 0 || need <= 0 {
-			continue
-		}
-		have := int32(0)
-		last := int32(len(a.slots)) - 1
-		for i := pos; i < min(last, a.max) && have < need; i++ {
-			if slices.ContainsFunc(a.slots[i], func(x option) bool { return x.duties&(1<<j) != 0 }) {
-				have++
-			}
-		}
-		if slices.ContainsFunc(a.slots[last], func(x option) bool { return x.duties&(1<<j) != 0 }) {
-			have += max(0, a.max-max(pos, last))
-		}
-		if have < need {
-			return false
-		}
-	}
-	return true
 }
 
 // repFrame is a frame that allows the same bytes as id for as far as one token

@@ -176,8 +176,8 @@ func (m *machine) run(act actID, label int32, stack *cell) {
 			return
 		}
 		if m.frames[stack.frame].kind == frRecord {
-			array := stack.next
-			m.enter(m.recorded(array.frame, stack.frame), array.next)
+			below := stack.next
+			m.enter(m.leave(stack.frame, below.frame, true), below.next)
 			return
 		}
 		m.enter(stack.frame, stack.next)
@@ -188,8 +188,8 @@ func (m *machine) run(act actID, label int32, stack *cell) {
 			return
 		}
 		top := m.push(a.frame, stack)
-		if a.rec {
-			top = m.push(m.frameID(frame{kind: frRecord}), top)
+		if a.rec > 0 {
+			top = m.push(m.frameID(frame{kind: frRecord, node: a.rec - 1}), top)
 		}
 		m.begins(a.val, top)
 	case actBegin:
@@ -277,8 +277,9 @@ func (m *machine) step(p *place, b byte) *place {
 		if n := m.pool.step(c.node, b); n != rxEmpty {
 			stack := c.stack
 			if stack != nil && m.frames[stack.frame].kind == frRecord {
-				id := m.extend(m.frames[stack.frame].set, b)
-				stack = m.push(m.frameID(frame{kind: frRecord, set: id}), stack.next)
+				f := m.frames[stack.frame]
+				f.set = m.extend(f.set, b)
+				stack = m.push(m.frameID(f), stack.next)
 			}
 			m.add(config{n, c.act, stack})
 		}

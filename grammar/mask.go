@@ -82,7 +82,7 @@ func (m *machine) computeMask(p *place) *maskEntry {
 			x := &in.exits[i]
 			next := m.after(c, x.label)
 			if recorded {
-				next = m.behindRecord(c.stack.next)
+				next = m.behindRecord(c.stack)
 			}
 			if next == nil || len(next.configs) == 0 {
 				continue

@@ -22,6 +22,7 @@ type objectNode struct {
 type option struct {
 	val    *valueNode
 	duties uint32
+	texts  []string // of an item unlike all others: all its texts, where they are few
 }
 
 type objectName struct {
@@ -136,7 +137,7 @@ func (c *compiler) object(conj []lit) *objectNode {
 				}
 			}
 			if g := c.fs.and(f...); g != fFalse {
-				out = append(out, option{c.value(g), bits})
+				out = append(out, option{val: c.value(g), duties: bits})
 			}
 		}
 		return out
@@ -153,12 +154,18 @@ func (c *compiler) object(conj []lit) *objectNode {
 			return
 		}
 		if len(langs) > 0 {
-			if texts, ok := c.finite(lang, fewNames); ok {
+			// So many names that they can all be needed are written out too.
+			if texts, ok := c.finite(lang, max(fewNames, min(int(o.min), fewTexts))); ok {
 				slices.Sort(texts)
 				for _, t := range texts {
 					o.names = append(o.names, objectName{text: t, options: opts})
 				}
 				return
+			}
+		}
+		if len(langs) > 0 && o.min > fewTexts {
+			if n, ok := c.countTexts(lang, int(o.min)); !ok || n >= 0 && n <= int(o.min) {
+				failf(ErrTooLarge, "schema", "", "minProperties", "more properties are wanted than can be counted: ask for fewer")
 			}
 		}
 		o.cells = append(o.cells, objectCell{lang, opts})
@@ -212,39 +219,66 @@ func (c *compiler) cells(o *objectNode, langs []nodeID, emit func([]bool, nodeID
 // productive reports whether o has a finite text, as far as the values known
 // to be alive tell.
 func (o *objectNode) productive() bool {
-	total, required := int32(0), int32(0)
-	seen := uint32(0)
+	alive := func(x option) bool { return x.val.alive }
+	total := int32(0)
+	cost := o.cellCosts(alive)
 	for i := range o.names {
-		n := &o.names[i]
-		some := false
-		for _, x := range n.options {
-			if x.val.alive {
-				some = true
-				seen |= x.duties
-			}
-		}
-		if some {
+		if slices.ContainsFunc(o.names[i].options, alive) {
 			total++
 		}
-		if n.required {
-			required++
-			if !some {
-				return false
-			}
-		}
+		cost.name(&o.names[i], alive)
 	}
 	for i := range o.cells {
-		for _, x := range o.cells[i].options {
-			if x.val.alive {
-				total = math.MaxInt32
-				seen |= x.duties
-			}
-		}
-		if total == math.MaxInt32 {
-			continue
+		if slices.ContainsFunc(o.cells[i].options, alive) {
+			total = math.MaxInt32
 		}
 	}
-	return required <= o.max && total >= o.min && seen == 1<<o.duty-1
+	least := cost[1<<o.duty-1]
+	return least < impossible && least <= o.max && total >= o.min
+}
+
+// dutyCosts is, for each set of duties, the least number of properties that
+// fulfil them all, the required ones among them: impossible where none do.
+type dutyCosts []int32
+
+const impossible = math.MaxInt32
+
+// cellCosts is the costs where only free names are left.
+func (o *objectNode) cellCosts(keep func(option) bool) dutyCosts {
+	cost := make(dutyCosts, 1<<o.duty)
+	for set := 1; set < len(cost); set++ {
+		cost[set] = impossible
+		for i := range o.cells {
+			cost[set] = min(cost[set], cost.with(set, o.cells[i].options, keep))
+		}
+	}
+	return cost
+}
+
+// with is the cost of a set of duties when one property is written in one of
+// the given ways that are of use.
+func (cost dutyCosts) with(set int, options []option, keep func(option) bool) int32 {
+	least := int32(impossible)
+	for _, x := range options {
+		if rest := set &^ int(x.duties); rest != set && keep(x) && cost[rest] < impossible {
+			least = min(least, cost[rest]+1)
+		}
+	}
+	return least
+}
+
+// name takes one more name into account.
+func (cost dutyCosts) name(n *objectName, keep func(option) bool) {
+	for set := len(cost) - 1; set >= 0; set-- { // the sets within one come after it
+		least := cost.with(set, n.options, keep)
+		switch {
+		case !n.required:
+			least = min(least, cost[set])
+		case cost[set] < impossible && slices.ContainsFunc(n.options, keep):
+			least = min(least, cost[set]+1)
+		}
+		cost[set] = least
+	}
 }
 
 // addObject prepares a productive node for the machine: what is not alive is

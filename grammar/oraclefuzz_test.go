@@ -149,6 +149,12 @@ func FuzzWrittenTexts(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed, seed%2 == 0, seed%3 == 0)
 	}
+	// Arrays that owe two things with one place left.
+	for _, seed := range []uint64{300521, 327745} {
+		for flags := range 4 {
+			f.Add(seed, flags&1 != 0, flags&2 != 0)
+		}
+	}
 	tok := learnBPE(bpeText, 100)
 	vocab := tok.vocab()
 	vocab.few = 0 // masks by comparison, as with a vocabulary of many tokens

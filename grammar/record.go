@@ -1,11 +1,16 @@
 package grammar
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // This file enforces uniqueItems on items without containers. While such an
 // item is written, a frame of kind frRecord on top of its array's frame holds
 // the text so far. When the item is complete its text joins the array's set,
-// and what is in the set cannot be written again.
+// and what is in the set cannot be written again. Where the number of an
+// object's free names counts, or what one of them holds, they are told apart in
+// the same way: of two equal names a reader keeps one.
 
 type otherKey struct {
 	val int32
@@ -69,21 +74,60 @@ func (w *writer) without(v *valueNode, seen []int32) *valueNode {
 	return o
 }
 
-// recorded is the array's frame after the item in the record was written.
-func (w *writer) recorded(array, record frameID) frameID {
-	f := w.frames[array]
-	a := w.arrays[f.node]
-	tally, seen := w.arraySet(a, f.set)
-	seen = append(seen, w.setID(w.rope(w.frames[record].set)))
-	slices.Sort(seen)
-	f.set = w.arraySetID(tally, seen)
+// ids is the members of an interned set of texts.
+func (w *writer) ids(set int32) []int32 {
+	var out []int32
+	for s := w.sets[set]; len(s) >= 4; s = s[4:] {
+		out = append(out, int32(binary.LittleEndian.Uint32([]byte(s[:4]))))
+	}
+	return out
+}
+
+// distinct reports whether a free name that was written before f must not come
+// again.
+func (o *objectNode) distinct(f *frame) bool {
+	return len(o.cells) > 0 && (o.duty > 0 || o.bound && o.min > 1 && f.cnt < o.min)
+}
+
+// nameValue is the names of a cell, each with its closing quote.
+func (w *writer) nameValue(p *objectPlan, i int, c *objectCell) *valueNode {
+	for len(p.free) <= i {
+		p.free = append(p.free, nil)
+	}
+	if p.free[i] == nil {
+		p.free[i] = &valueNode{id: w.valueIDs, scalar: w.cat(c.lang, w.bytes(`"`)), state: 2, alive: true}
+		w.valueIDs++
+	}
+	return p.free[i]
+}
+
+// leave is the frame behind the text in a record; kept tells whether that text
+// joins those that cannot be written again.
+func (w *writer) leave(record, below frameID, kept bool) frameID {
+	r, f := w.frames[record], w.frames[below]
+	if f.kind == frObject {
+		if kept {
+			seen := append(w.ids(f.free), w.setID(w.rope(r.set)))
+			slices.Sort(seen)
+			f.free = w.arraySetID(nil, seen)
+		}
+		o := w.objects[f.node]
+		act, _ := w.memberAct(o, w.plan(f.node), f, -1, o.cells[r.node].options)
+		return w.frameID(frame{kind: frColon, node: int32(act)})
+	}
+	if kept {
+		tally, seen := w.arraySet(w.arrays[f.node], f.set)
+		seen = append(seen, w.setID(w.rope(r.set)))
+		slices.Sort(seen)
+		f.set = w.arraySetID(tally, seen)
+	}
 	return w.frameID(f)
 }
 
-// behindRecord is what may follow an item of the array on top of stack, as if
-// the item were unlike all others.
+// behindRecord is what may follow the text in the record on top of stack, as if
+// it were unlike all others.
 func (m *machine) behindRecord(stack *cell) *place {
 	m.build.reset()
-	m.enter(stack.frame, stack.next)
+	m.enter(m.leave(stack.frame, stack.next.frame, false), stack.next.next)
 	return m.finish()
 }
