@@ -30,6 +30,11 @@ type Queries struct {
 	// Softcap c makes scores s into c*tanh(s/c); 0 for none.
 	Softcap float32
 
+	// Fold merges what a query finds in later spans into the partial result of
+	// its first one, as Merge would. Flush stores it in the end. Spans must then
+	// come in ascending order, from the first that a query sees.
+	Fold bool
+
 	n, dim int
 	q      []float32 // [tile][dim][t], rounded to bfloat16
 	pairs  []uint32  // [tile][dim/2][t], the same as pairs
@@ -39,6 +44,10 @@ type Queries struct {
 	s      []float32 // scores of a tile, [queryTile][Span]
 	p      []uint16  // their weights in bfloat16, [queryTile][Span]
 	o      []float32 // results of a tile, [queryTile][dim]
+	part   [queryTile]struct{ max, sum float32 }
+	top    []float32 // with Fold, of each query so far: the maximum of its scores,
+	sum    []float32 // the sum of the weights
+	acc    []float32 // and the weighted sum of the values, [n][dim]
 	sa     scoreArgs
 	ma     mixArgs
 	int8   *int8Queries // nil for bfloat16
@@ -49,9 +58,10 @@ func NewQueries(n, dim int) *Queries {
 	return &Queries{
 		q: make([]float32, n*dim), pairs: make([]uint32, n*dim/2),
 		lo: make([]int, n), hi: make([]int, n), slot: make([]int, n),
-		s: make([]float32, queryTile*Span),
-		p: make([]uint16, queryTile*Span),
-		o: make([]float32, queryTile*dim),
+		s:   make([]float32, queryTile*Span),
+		p:   make([]uint16, queryTile*Span),
+		o:   make([]float32, queryTile*dim),
+		top: make([]float32, n), sum: make([]float32, n), acc: make([]float32, n*dim),
 	}
 }
 
@@ -90,13 +100,14 @@ func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
 
 // Attend computes the partial attention over one span of all queries that see
 // a part of it. pages are the pages of the span, from its first position on, as
-// far as any query sees.
-func (q *Queries) Attend(p *Partials, kv *Paged, span int, pages []int32) {
+// far as any query sees, and next those of the span that follows, if any: their
+// keys are brought near meanwhile.
+func (q *Queries) Attend(p *Partials, kv *Paged, span int, pages, next []int32) {
 	base := span * Span
 	for first := 0; first < q.n; first += queryTile {
 		t := min(queryTile, q.n-first)
 		if p0, p1, ok := q.seen(first, t, base); ok {
-			q.tile(p, kv, span, base+p0*pagePositions, pages[p0:p1], first, t)
+			q.tile(p, kv, span, base+p0*pagePositions, pages[p0:p1], next, first, t)
 		}
 	}
 }
@@ -134,11 +145,15 @@ func (q *Queries) mask(s []float32, i, base int) (lo, hi int) {
 }
 
 // tile computes one tile over the pages that start at position base.
-func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages []int32, first, t int) {
+func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int32, first, t int) {
+	if len(next) < len(pages) {
+		next = pages
+	}
 	n := len(pages) * pagePositions
 	q.sa = scoreArgs{
 		q: &q.q[first*q.dim], k: &kv.Data[kv.Keys], pages: &pages[0], np: len(pages),
 		stride: kv.Stride, dim: q.dim, s: &q.s[0], pairs: &q.pairs[first*q.dim/2],
+		values: 2 * (kv.Values - kv.Keys),
 	}
 	scores(&q.sa, t)
 	for i := range t {
@@ -148,35 +163,80 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages []int32, fi
 			clear(q.p[i*Span:][:n])
 			continue
 		}
-		slot := q.slot[first+i] + span*q.step
-		p.Max[slot], p.Sum[slot] = softmax(s, q.p[i*Span:][:n])
+		q.part[i].max, q.part[i].sum = softmax(s, q.p[i*Span:][:n])
 	}
 	q.ma = mixArgs{
 		p: &q.s[0], v: &kv.Data[kv.Values], pages: &pages[0], np: len(pages),
 		stride: kv.Stride, dim: q.dim, o: &q.o[0], pairs: &q.p[0],
+		next: &next[0], keys: 2 * (kv.Keys - kv.Values),
 	}
 	mix(&q.ma, t)
+	q.keep(p, span, base, n, first, t, q.dim)
+}
+
+// keep stores the results of a tile over span, those of n positions from base
+// on; the vectors are stride apart in q.o.
+func (q *Queries) keep(p *Partials, span, base, n, first, t, stride int) {
 	for i := range t {
-		if max(0, q.lo[first+i]-base) < min(n, q.hi[first+i]-base) {
-			slot := q.slot[first+i] + span*q.step
-			copy(p.Out[slot*q.dim:][:q.dim], q.o[i*q.dim:])
+		lo := q.lo[first+i]
+		if max(0, lo-base) >= min(n, q.hi[first+i]-base) {
+			continue
+		}
+		part, o := &q.part[i], q.o[i*stride:][:q.dim]
+		if q.Fold {
+			c := first + i
+			acc := q.acc[c*q.dim:][:q.dim]
+			if lo/Span < span {
+				q.top[c], q.sum[c] = fold(acc, q.top[c], q.sum[c], o, part.max, part.sum)
+			} else {
+				q.top[c], q.sum[c] = part.max, part.sum
+				copy(acc, o)
+			}
+			continue
+		}
+		slot := q.slot[first+i] + span*q.step
+		p.Max[slot], p.Sum[slot] = part.max, part.sum
+		copy(p.Out[slot*q.dim:][:q.dim], o)
+	}
+}
+
+// Flush stores what Fold has merged, over the spans up to end, in the slot of each
+// query's first span.
+func (q *Queries) Flush(p *Partials, end int) {
+	if !q.Fold {
+		return
+	}
+	for i := range q.n {
+		if at := q.lo[i] / Span; at < end {
+			slot := q.slot[i] + at*q.step
+			p.Max[slot], p.Sum[slot] = q.top[i], q.sum[i]
+			copy(p.Out[slot*q.dim:][:q.dim], q.acc[i*q.dim:])
 		}
 	}
 }
 
+// fold merges the partial result o of a span into that of the spans before it.
+func fold(dst []float32, m, l float32, o []float32, mo, lo float32) (float32, float32) {
+	top, a, b := m, float32(1), float32(1)
+	switch {
+	case mo > m:
+		top, a = mo, exp2f(m-mo)
+	case mo < m:
+		b = exp2f(mo - m)
+	}
+	blend(dst, o, a, b)
+	return top, float32(l*a) + float32(lo*b)
+}
+
 // Merge folds the partial results of one query, in ascending order of spans,
 // into dst, [Dim]: maxs and sums have one element per span, stride apart; outs
-// one vector per span, outStride apart.
-func Merge(dst []float32, maxs, sums []float32, stride int, outs []float32, outStride, spans int) {
+// one vector per span, outStride apart. The first covers folded spans, see
+// Queries.Fold, and those of the others have no result of their own.
+func Merge(dst []float32, maxs, sums []float32, stride int, outs []float32, outStride, folded, spans int) {
 	m, l := maxs[0], sums[0]
 	copy(dst, outs[:len(dst)])
-	for s := 1; s < spans; s++ {
-		ms, ls, o := maxs[s*stride], sums[s*stride], outs[s*outStride:][:len(dst)]
-		top := max(m, ms)
-		a, b := exp2f(m-top), exp2f(ms-top)
-		blend(dst, o, a, b)
-		l = float32(l*a) + float32(ls*b)
-		m = top
+	for s := folded; s < spans; s++ {
+		m, l = fold(dst, m, l, outs[s*outStride:][:len(dst)], maxs[s*stride], sums[s*stride])
 	}
 	inv := 1 / l
 	for i := range dst {

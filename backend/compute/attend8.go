@@ -125,8 +125,9 @@ func NewQueriesInt8(n, dim int) *Queries {
 	wide := (dim + BlockCols - 1) &^ (BlockCols - 1)
 	return &Queries{
 		lo: make([]int, n), hi: make([]int, n), slot: make([]int, n),
-		s: make([]float32, TileTokens*Span),
-		o: make([]float32, TileTokens*wide),
+		s:   make([]float32, TileTokens*Span),
+		o:   make([]float32, TileTokens*wide),
+		top: make([]float32, n), sum: make([]float32, n), acc: make([]float32, n*dim),
 		int8: &int8Queries{
 			acts: NewActs(n, dim), row: make([]float32, wide), parts: make([]byte, TileTokens*2*Span),
 		},
@@ -175,8 +176,7 @@ func (q *Queries) tileInt8(p *Partials, kv *PagedInt8, span, base int, pages []i
 			x.unit[i] = 0
 			continue
 		}
-		slot := q.slot[first+i] + span*q.step
-		p.Max[slot], p.Sum[slot] = softmaxPlain(s)
+		q.part[i].max, q.part[i].sum = softmaxPlain(s)
 		x.wa = weighArgs{s: &s[0], d: &kv.Scales[nb*pagePositions], pages: &pages[0], np: len(pages), strideD: 2 * scales}
 		top := weigh(&x.wa)
 		var inv float32
@@ -191,12 +191,7 @@ func (q *Queries) tileInt8(p *Partials, kv *PagedInt8, span, base int, pages []i
 		stride: data, dim: wide, o: &q.o[0], unit: &x.unit[0],
 	}
 	mix8(&x.ma, t)
-	for i := range t {
-		if max(0, q.lo[first+i]-base) < min(n, q.hi[first+i]-base) {
-			slot := q.slot[first+i] + span*q.step
-			copy(p.Out[slot*q.dim:][:q.dim], q.o[i*wide:])
-		}
-	}
+	q.keep(p, span, base, n, first, t, wide)
 }
 
 // weightMax is the largest weight, of two parts of 7 bits. Parts of 7 bits and

@@ -77,7 +77,7 @@ func TestAttendInt8(t *testing.T) {
 			}
 			got := make([]float32, dim)
 			first, last := lo/Span, (hi-1)/Span
-			Merge(got, p.Max[first*n+i:], p.Sum[first*n+i:], n, p.Out[(first*n+i)*dim:], n*dim, last-first+1)
+			Merge(got, p.Max[first*n+i:], p.Sum[first*n+i:], n, p.Out[(first*n+i)*dim:], n*dim, 1, last-first+1)
 			for d := range want {
 				e := want[d]/sum - float64(got[d])
 				off += e * e

@@ -112,7 +112,7 @@ func BenchmarkAttend(b *testing.B) {
 				})
 			}
 			q, q8 := NewQueries(n, dim), NewQueriesInt8(n, dim)
-			run("bf16", q, Span*dim*4, func() { q.Attend(p, kv, 0, pages[:Span/pagePositions]) })
+			run("bf16", q, Span*dim*4, func() { q.Attend(p, kv, 0, pages[:Span/pagePositions], nil) })
 			data, scales := Int8Page(dim)
 			run("q8", q8, Span/pagePositions*2*(data+scales), func() { q8.AttendInt8(p, kv8, 0, pages8[:Span/pagePositions]) })
 		}

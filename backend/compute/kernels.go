@@ -32,6 +32,7 @@ type scoreArgs struct {
 	dim    int
 	s      *float32 // [t][Span]
 	pairs  *uint32  // [dim/2][t]
+	values int      // bytes from a page's keys to its values, which are fetched meanwhile
 }
 
 // mixArgs are the operands of one tile of weights against a run of pages.
@@ -45,4 +46,6 @@ type mixArgs struct {
 	dim    int
 	o      *float32 // [t][dim]
 	pairs  *uint16  // [t][Span]
+	next   *int32   // as many pages, whose keys are fetched meanwhile
+	keys   int      // bytes from a page's values to its keys
 }

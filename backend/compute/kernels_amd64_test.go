@@ -42,9 +42,9 @@ func TestArgumentOffsets(t *testing.T) {
 		unsafe.Offsetof(g.sx), unsafe.Offsetof(g.xs), unsafe.Offsetof(g.init), unsafe.Offsetof(g.xf),
 		unsafe.Offsetof(g.n), unsafe.Offsetof(g.y), unsafe.Offsetof(g.stride),
 		unsafe.Offsetof(s.q), unsafe.Offsetof(s.k), unsafe.Offsetof(s.pages), unsafe.Offsetof(s.np),
-		unsafe.Offsetof(s.stride), unsafe.Offsetof(s.dim), unsafe.Offsetof(s.s), unsafe.Offsetof(s.pairs),
+		unsafe.Offsetof(s.stride), unsafe.Offsetof(s.dim), unsafe.Offsetof(s.s), unsafe.Offsetof(s.pairs), unsafe.Offsetof(s.values),
 		unsafe.Offsetof(m.p), unsafe.Offsetof(m.v), unsafe.Offsetof(m.pages), unsafe.Offsetof(m.np),
-		unsafe.Offsetof(m.stride), unsafe.Offsetof(m.dim), unsafe.Offsetof(m.o), unsafe.Offsetof(m.pairs),
+		unsafe.Offsetof(m.stride), unsafe.Offsetof(m.dim), unsafe.Offsetof(m.o), unsafe.Offsetof(m.pairs), unsafe.Offsetof(m.next), unsafe.Offsetof(m.keys),
 		unsafe.Offsetof(q.x), unsafe.Offsetof(q.q), unsafe.Offsetof(q.sx), unsafe.Offsetof(q.xs),
 		unsafe.Offsetof(q.init), unsafe.Offsetof(q.init2), unsafe.Offsetof(q.n), unsafe.Offsetof(q.t), unsafe.Offsetof(q.form),
 		unsafe.Offsetof(s8.k), unsafe.Offsetof(s8.d), unsafe.Offsetof(s8.pages), unsafe.Offsetof(s8.np), unsafe.Offsetof(s8.stride),
@@ -55,8 +55,8 @@ func TestArgumentOffsets(t *testing.T) {
 	}
 	want := []uintptr{
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
-		0, 8, 16, 24, 32, 40, 48, 56,
-		0, 8, 16, 24, 32, 40, 48, 56,
+		0, 8, 16, 24, 32, 40, 48, 56, 64,
+		0, 8, 16, 24, 32, 40, 48, 56, 64, 72,
 		0, 8, 16, 24, 32, 40, 48, 56, 64,
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
 		0, 8, 16, 24, 32,

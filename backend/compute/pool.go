@@ -17,14 +17,16 @@ import (
 type Pool struct {
 	threads int
 
-	// ticket is the section's number in the upper half and the number of tasks
-	// not yet taken in the lower one. Taking a task is one compare-and-swap, so
-	// a thread that was late for a section cannot take a task of it.
+	// ticket is the section's number in the upper half and the number of blocks
+	// not yet taken in the lower one. Taking a block is one compare-and-swap, so
+	// a thread that was late for a section cannot take one of it.
 	ticket atomic.Uint64
 	_      [56]byte
-	left   atomic.Int64 // tasks not yet finished
+	left   atomic.Int64 // blocks not yet finished
 	_      [56]byte
 	fn     func(worker, task int) // of the current section
+	items  int                    // of the current section
+	block  int                    // items that are taken at once
 
 	sleeping atomic.Int32
 	closed   atomic.Bool
@@ -57,17 +59,22 @@ func (p *Pool) Threads() int { return p.threads }
 // Run calls fn(worker, task) for each task in [0, n), on all threads at once,
 // and returns when the last call has returned. worker, in [0, Threads), names
 // the thread. Only one Run may be under way.
-func (p *Pool) Run(n int, fn func(worker, task int)) {
-	if p.threads == 1 || n <= 1 {
+func (p *Pool) Run(n int, fn func(worker, task int)) { p.RunBlocks(n, 1, fn) }
+
+// RunBlocks is Run for small tasks: a thread takes block neighbours at once. Give
+// it tasks that write to the same cache lines.
+func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
+	blocks := (n + block - 1) / block
+	if p.threads == 1 || blocks <= 1 {
 		for i := range n {
 			fn(0, i)
 		}
 		return
 	}
-	p.fn = fn
-	p.left.Store(int64(n))
+	p.fn, p.items, p.block = fn, n, block
+	p.left.Store(int64(blocks))
 	section := p.ticket.Load()>>32 + 1
-	p.ticket.Store(section<<32 | uint64(n))
+	p.ticket.Store(section<<32 | uint64(blocks))
 	if p.sleeping.Load() > 0 {
 		p.mu.Lock()
 		p.wake.Broadcast()
@@ -88,8 +95,11 @@ func (p *Pool) work(worker int) {
 			return
 		}
 		if p.ticket.CompareAndSwap(t, t-1) {
-			// The task is ours, so the section cannot end and fn is stable.
-			p.fn(worker, int(n-1))
+			// The block is ours, so the section cannot end and fn is stable.
+			from := int(n-1) * p.block
+			for i := from; i < min(p.items, from+p.block); i++ {
+				p.fn(worker, i)
+			}
 			p.left.Add(-1)
 		}
 	}

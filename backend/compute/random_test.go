@@ -83,7 +83,7 @@ func attendAll(r *rand.Rand, kv *Paged, pages []int32, n int, window bool) []flo
 	}
 	p := &Partials{Max: make([]float32, 2*n), Sum: make([]float32, 2*n), Out: make([]float32, 2*n*kv.Dim)}
 	const per = Span / pagePositions
-	q.Attend(p, kv, 0, pages[:per])
-	q.Attend(p, kv, 1, pages[per:])
+	q.Attend(p, kv, 0, pages[:per], pages[per:])
+	q.Attend(p, kv, 1, pages[per:], nil)
 	return slices.Concat(p.Max, p.Sum, p.Out)
 }

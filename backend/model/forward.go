@@ -99,6 +99,7 @@ func (w *workspace) chunkForward(segs []segment) {
 		}
 		w.plans[i].build(segs)
 		w.plans[i].split(w.wantTasks())
+		w.plans[i].foldAll()
 	}
 	w.reserve()
 	w.outs, w.outTo = w.outs[:0], w.outTo[:0]
@@ -109,7 +110,7 @@ func (w *workspace) chunkForward(segs []segment) {
 		}
 	}
 
-	m.pool.Run(n, w.fnEmbed)
+	w.tokens(n, w.fnEmbed)
 	w.hasY = false
 	for l := range m.layers {
 		w.layer = l
@@ -130,6 +131,17 @@ func (w *workspace) chunkForward(segs []segment) {
 	}
 }
 
+// tokens runs a section that does fn for each of n tokens. Neighbours go to the
+// same thread: they share cache lines, both of quantised activations (a tile of 8
+// tokens) and of pages (16).
+func (w *workspace) tokens(n int, fn func(worker, i int)) {
+	block := PageSize
+	for block > 1 && n < w.m.pool.Threads()*block {
+		block /= 2
+	}
+	w.m.pool.RunBlocks(n, block, fn)
+}
+
 // wantTasks is the number of attention tasks, to be done for each kv head, that
 // keep all threads busy.
 func (w *workspace) wantTasks() int {
@@ -144,7 +156,7 @@ func (w *workspace) lastKeys(n int) int {
 	w.norm(n, l.attnNorm, l.k, l.v)
 	w.gemms = append(w.gemms[:0], w.keyJob(l), w.valueJob(l))
 	w.multiply()
-	m.pool.Run(n, w.fnKeys)
+	w.tokens(n, w.fnKeys)
 	w.hasY = false // norm has added it
 
 	half := m.cfg.RopeDim / 2
@@ -169,6 +181,7 @@ func (w *workspace) lastKeys(n int) int {
 	if len(w.outs) > 0 {
 		w.plan().build(w.outSegs)
 		w.plan().split(w.wantTasks())
+		w.plan().foldAll()
 	}
 	return len(w.outs)
 }
@@ -179,7 +192,7 @@ func (w *workspace) lastQueries(n int) {
 	w.norm(n, l.attnNorm, l.q)
 	w.gemms = append(w.gemms[:0], w.queryJob(l))
 	w.multiply()
-	w.m.pool.Run(n, w.fnQueries)
+	w.tokens(n, w.fnQueries)
 }
 
 // project computes queries, keys and values of the current layer and stores
@@ -189,7 +202,7 @@ func (w *workspace) project(n int) {
 	w.norm(n, l.attnNorm, l.q, l.k, l.v)
 	w.gemms = append(w.gemms[:0], w.queryJob(l), w.keyJob(l), w.valueJob(l))
 	w.multiply()
-	w.m.pool.Run(n, w.fnHeads)
+	w.tokens(n, w.fnHeads)
 }
 
 func (w *workspace) queryJob(l *layer) gemmJob { return gemmJob{l.q, w.qkv, w.qkvDim} }
@@ -202,11 +215,11 @@ func (w *workspace) attend(n int) {
 	c := &m.cfg
 	if m.reference {
 		w.expect(c.Heads*c.HeadDim, n, l.o)
-		m.pool.Run(n, w.fnExact)
+		w.tokens(n, w.fnExact)
 	} else {
 		m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
 		w.expect(c.Heads*c.HeadDim, n, l.o)
-		m.pool.Run(n, w.fnMerge)
+		w.tokens(n, w.fnMerge)
 	}
 	w.gemms = append(w.gemms[:0], gemmJob{l.o, w.y, w.dim})
 	w.multiply()
@@ -225,7 +238,7 @@ func (w *workspace) feed(n int) {
 	w.gemms = append(w.gemms[:0], gemmJob{l.gate, w.gate, w.ffn}, gemmJob{l.up, w.up, w.ffn})
 	w.multiply()
 	w.expect(m.cfg.FFN, n, l.down)
-	m.pool.Run(n, w.fnGate)
+	w.tokens(n, w.fnGate)
 	w.gemms = append(w.gemms[:0], gemmJob{l.down, w.y, w.dim})
 	w.multiply()
 	w.hasY, w.addY = true, l.ffnPostNorm
@@ -253,7 +266,7 @@ func (w *workspace) expect(cols, n int, by ...*compute.Matrix) {
 func (w *workspace) norm(n int, weights []float32, by ...*compute.Matrix) {
 	w.expect(w.m.cfg.Dim, n, by...)
 	w.normBy = weights
-	w.m.pool.Run(n, w.fnNorm)
+	w.tokens(n, w.fnNorm)
 }
 
 // multiply runs the products of w.gemms as one section.
@@ -420,7 +433,7 @@ func (w *workspace) doAttend(worker, task int) {
 	hd, group := c.HeadDim, c.Heads/c.KVHeads
 	t, head := &p.tasks[task/c.KVHeads], task%c.KVHeads
 	q.Reset(t.n*group, hd, c.Heads)
-	q.Softcap = w.m.softcap
+	q.Softcap, q.Fold = w.m.softcap, t.fold
 	for j := range t.n {
 		i := t.first + j
 		pos := w.toks[i].pos
@@ -437,12 +450,14 @@ func (w *workspace) doAttend(worker, task int) {
 		for s := t.s0; s < t.s1; s++ {
 			q.AttendInt8(&w.partials, &kv, s, pages(s))
 		}
+		q.Flush(&w.partials, t.s1)
 		return
 	}
 	kv := w.kv.head(w.layer, head)
 	for s := t.s0; s < t.s1; s++ {
-		q.Attend(&w.partials, &kv, s, pages(s))
+		q.Attend(&w.partials, &kv, s, pages(s), t.pages[min(len(t.pages), (s+1)*spanPages):])
 	}
+	q.Flush(&w.partials, t.s1)
 }
 
 // doMerge folds the spans of a token and stores the result for the output
@@ -452,7 +467,7 @@ func (w *workspace) doMerge(worker, i int) {
 	hd, a := c.HeadDim, &w.partials
 	for h := range c.Heads {
 		at := p.slots[i]*c.Heads + h
-		compute.Merge(row[h*hd:][:hd], a.Max[at:], a.Sum[at:], c.Heads, a.Out[at*hd:], c.Heads*hd, p.spans[i])
+		compute.Merge(row[h*hd:][:hd], a.Max[at:], a.Sum[at:], c.Heads, a.Out[at*hd:], c.Heads*hd, p.folded[i], p.spans[i])
 	}
 	w.store(i, row, c.Heads*hd)
 }
@@ -467,7 +482,7 @@ func (w *workspace) doGate(worker, i int) {
 func (w *workspace) final() {
 	m := w.m
 	w.expect(m.cfg.Dim, len(w.outs), m.output)
-	m.pool.Run(len(w.outs), w.fnFinal)
+	w.tokens(len(w.outs), w.fnFinal)
 	w.chunk = max(1, m.output.Panels()/(16*m.pool.Threads()))
 	m.pool.Run((m.output.Panels()+w.chunk-1)/w.chunk, w.fnLogits)
 }

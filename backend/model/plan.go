@@ -22,6 +22,7 @@ type segment struct {
 type attnTask struct {
 	first, n int     // tokens of the chunk
 	s0, s1   int     // spans
+	fold     bool    // the spans start with the first of each of the tokens
 	pages    []int32 // block table that serves them all
 }
 
@@ -40,6 +41,7 @@ type plan struct {
 	slots  []int      // per token: the slot of its first span
 	from   []int      // per token: its first span
 	spans  []int      // per token: the number of its spans
+	folded []int      // per token: how many of them its first partial result covers
 	total  int        // slots
 }
 
@@ -47,7 +49,7 @@ type plan struct {
 // in the chunk. Segments with a common prefix must be adjacent.
 func (p *plan) build(segs []segment) {
 	p.tasks = p.tasks[:0]
-	p.slots, p.from, p.spans, p.total = p.slots[:0], p.from[:0], p.spans[:0], 0
+	p.slots, p.from, p.spans, p.folded, p.total = p.slots[:0], p.from[:0], p.spans[:0], p.folded[:0], 0
 	end := 0
 	for i := range segs {
 		s := &segs[i]
@@ -57,6 +59,7 @@ func (p *plan) build(segs []segment) {
 			p.slots = append(p.slots, p.total)
 			p.from = append(p.from, from)
 			p.spans = append(p.spans, spans)
+			p.folded = append(p.folded, 1)
 			p.total += spans
 		}
 		end = max(end, (s.pos+s.n-1)/compute.Span+1)
@@ -156,6 +159,18 @@ func (p *plan) split(want int) {
 		}
 		if len(p.tasks) == n {
 			return
+		}
+	}
+}
+
+// foldAll marks the tasks that can merge as they go, which keeps the partial
+// results of most spans out of memory.
+func (p *plan) foldAll() {
+	for i := range p.tasks {
+		t := &p.tasks[i]
+		t.fold = t.s0 <= slices.Min(p.from[t.first:t.first+t.n])
+		for j := t.first; t.fold && j < t.first+t.n; j++ {
+			p.folded[j] = max(p.folded[j], min(t.s1-p.from[j], p.spans[j]))
 		}
 	}
 }

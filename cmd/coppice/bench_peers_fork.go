@@ -52,6 +52,9 @@ func (a *app) peerFork(ctx context.Context, o *benchOptions, label func(string) 
 	if o.kv != "" {
 		own = append(own, "--kv", o.kv)
 	}
+	if p.forkbench != "" {
+		own = append(own, "--served-model-name", "m") // what forkbench.py asks for; llama-server takes any name
+	}
 	var all [2][]forkOutcome // coppice, llama.cpp
 	progress := a.steps(2 * o.runs)
 	for range o.runs {

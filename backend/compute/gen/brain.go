@@ -67,8 +67,11 @@ func nextTo() {
 //
 // Registers: AX arguments, BX keys, CX pages, DX pages left, SI bytes from page
 // to page, DI scores, R8 queries, R9 keys of the page, R10 dimensions left, R11
-// keys of the next page, R13 bytes from a pair of dimensions to the next; Z0 to
-// Z15 scores of the queries, Z16 keys.
+// keys of the next page, R12 bytes from a page's keys to its values; Z0 to Z15
+// scores of the queries, Z16 keys.
+//
+// It is the next span's keys that mixBrain fetches and this span's values that
+// scoresBrain does, so that the memory works while products are computed.
 func scoresBrain() {
 	TEXT("scoresBF16", NOSPLIT, "func(a *byte, t int)")
 	Pragma("noescape")
@@ -81,6 +84,7 @@ func scoresBrain() {
 	fieldTo(scoreStride, reg.RSI)
 	SHLQ(Imm(1), reg.RSI)
 	fieldTo(scoreS, reg.RDI)
+	fieldTo(scoreValues, reg.R12)
 	for n := 1; n < 16; n++ {
 		CMPQ(reg.R13, Imm(uint64(n)))
 		JEQ(LabelRef(fmt.Sprintf("t%d", n)))
@@ -99,6 +103,7 @@ func scoresBrain() {
 		Label(fmt.Sprintf("dim%d", n))
 		VMOVDQU64(Mem{Base: reg.R9}, reg.Z16)
 		PREFETCHT0(Mem{Base: reg.R11})
+		PREFETCHT1(Mem{Base: reg.R9, Index: reg.R12, Scale: 1})
 		for j := range n {
 			dotBrain(regR8, 4*j, 16, j)
 		}
@@ -122,8 +127,9 @@ func scoresBrain() {
 // of positions w loads of values and per query w VDPBF16PS.
 //
 // Registers: as in scoresBrain, but BX values, DI results, R8 weights, R9 values
-// of the page, R10 pairs of positions left, R13 bytes of the values of two
-// positions; Z0 to Z15 results, Z16 to Z19 values.
+// of the page, R10 pairs of positions left, R11 keys of a page of the next span,
+// R12 bytes from a page's entry to that of the other, R13 bytes of the values of
+// two positions; Z0 to Z15 results, Z16 to Z19 values.
 func mixBrain() {
 	TEXT("mixBF16", NOSPLIT, "func(a *byte, t int, w int)")
 	Pragma("noescape")
@@ -139,6 +145,8 @@ func mixBrain() {
 	SHLQ(Imm(1), reg.RSI)
 	fieldTo(mixO, reg.RDI)
 	fieldTo(mixPairs, reg.R8)
+	fieldTo(mixNext, reg.R12)
+	SUBQ(reg.RCX, reg.R12)
 	for _, shape := range avx512.mixShapes() {
 		top, wide := shape[0], shape[1]
 		if wide > 1 {
@@ -168,13 +176,15 @@ func mixBrainTile(n, wide int) {
 	}
 	Label("page" + id)
 	pageTo(reg.RCX, reg.R9)
+	LEAQ(Mem{Base: reg.RCX, Index: reg.R12, Scale: 1}, reg.R11)
+	pageTo(reg.R11, reg.R11)
+	ADDQ(Mem{Base: reg.RAX, Disp: mixKeys}, reg.R11)
 	ADDQ(Imm(4), reg.RCX)
-	nextTo()
 	MOVQ(U32(8), reg.R10)
 	Label("pos" + id)
 	for c := range wide {
 		VMOVDQU64(Mem{Base: reg.R9, Disp: 64 * c}, zmm[16+c])
-		PREFETCHT0(Mem{Base: reg.R11, Disp: 64 * c})
+		PREFETCHT1(Mem{Base: reg.R11, Disp: 64 * c})
 	}
 	for j := range n {
 		for c := range wide {

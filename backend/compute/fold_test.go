@@ -1,0 +1,110 @@
+package compute
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+)
+
+// TestFold: results that are merged span by span, while they are in the cache, are
+// those that Merge makes of partial results.
+func TestFold(t *testing.T) {
+	const n, spans, pages = 19, 5, 5*Span/pagePositions + 3
+	for _, kv8 := range []bool{false, true} {
+		for _, dim := range []int{16, 64, 80} {
+			r := rand.New(rand.NewPCG(5, uint64(dim)))
+			q := NewQueries(n, dim)
+			if kv8 {
+				q = NewQueriesInt8(n, dim)
+			}
+			plain := &Paged{Data: make([]uint16, pages*2*dim*pagePositions), Values: dim * pagePositions, Stride: 2 * dim * pagePositions, Dim: dim}
+			data, scales := Int8Page(dim)
+			small := &PagedInt8{Keys: make([]uint8, pages*data), Values: make([]int8, pages*data), Scales: make([]uint16, pages*scales), Dim: dim}
+			table := make([]int32, 0, pages)
+			for _, p := range r.Perm(pages) {
+				table = append(table, int32(p))
+			}
+			for pos := range spans * Span {
+				k, v := randFloats(r, dim, 1), randFloats(r, dim, 1)
+				plain.Store(int(table[pos/pagePositions]), pos%pagePositions, k, v)
+				small.Store(int(table[pos/pagePositions]), pos%pagePositions, k, v)
+			}
+			attend := func(fold bool, merged int) []float32 {
+				r := rand.New(rand.NewPCG(6, 1))
+				q.Reset(n, dim, n)
+				q.Fold = fold
+				lows, highs := make([]int, n), make([]int, n)
+				for i := range n {
+					highs[i] = 1 + r.IntN(spans*Span)
+					if i%2 == 0 {
+						lows[i] = r.IntN(highs[i])
+					}
+					q.Set(i, randFloats(r, dim, 0.5), lows[i], highs[i], i)
+				}
+				p := &Partials{Max: make([]float32, spans*n), Sum: make([]float32, spans*n), Out: make([]float32, spans*n*dim)}
+				for s := range spans {
+					if s == merged {
+						q.Flush(p, s)
+						q.Fold = false
+					}
+					run := table[s*Span/pagePositions:][:Span/pagePositions]
+					if kv8 {
+						q.AttendInt8(p, small, s, run)
+					} else {
+						q.Attend(p, plain, s, run, table[(s+1)*Span/pagePositions:])
+					}
+				}
+				q.Flush(p, spans)
+				var out []float32
+				for i := range n {
+					from, to := lows[i]/Span, (highs[i]-1)/Span+1
+					folded := 1
+					if fold {
+						folded = max(1, min(merged, to)-from)
+					}
+					one := make([]float32, dim)
+					at := from*n + i
+					Merge(one, p.Max[at:], p.Sum[at:], n, p.Out[at*dim:], n*dim, folded, to-from)
+					out = append(out, one...)
+				}
+				return out
+			}
+			want := attend(false, spans)
+			for merged := 1; merged <= spans; merged++ {
+				if got := attend(true, merged); !slices.Equal(got, want) {
+					t.Errorf("dim %d, 8 bits %v, %d spans merged at once: other bits", dim, kv8, merged)
+				}
+			}
+		}
+	}
+}
+
+// TestRunBlocks: each task is done once, and the neighbours of a block by one thread.
+func TestRunBlocks(t *testing.T) {
+	p := NewPool(3)
+	defer p.Close()
+	for _, n := range []int{0, 1, 7, 8, 9, 100} {
+		for _, block := range []int{1, 3, 8, 200} {
+			by := make([]atomic.Int32, n)
+			p.RunBlocks(n, block, func(worker, i int) { by[i].Add(int32(10 + worker)) })
+			for i := range by {
+				v := by[i].Load()
+				if v < 10 || v > 12 {
+					t.Fatalf("%d tasks in blocks of %d: task %d gives %d", n, block, i, v)
+				}
+				if first := i - i%block; v != by[first].Load() {
+					t.Errorf("%d tasks in blocks of %d: %d and %d are done by different threads", n, block, first, i)
+				}
+			}
+		}
+	}
+	var order []int
+	one := NewPool(1)
+	defer one.Close()
+	one.RunBlocks(4, 2, func(_, i int) { order = append(order, i) })
+	slices.Sort(order)
+	if !slices.Equal(order, []int{0, 1, 2, 3}) {
+		t.Error(order)
+	}
+}
