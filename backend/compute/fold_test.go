@@ -3,7 +3,6 @@ package compute
 import (
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"testing"
 )
 
@@ -77,34 +76,5 @@ func TestFold(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestRunBlocks: each task is done once, and the neighbours of a block by one thread.
-func TestRunBlocks(t *testing.T) {
-	p := NewPool(3)
-	defer p.Close()
-	for _, n := range []int{0, 1, 7, 8, 9, 100} {
-		for _, block := range []int{1, 3, 8, 200} {
-			by := make([]atomic.Int32, n)
-			p.RunBlocks(n, block, func(worker, i int) { by[i].Add(int32(10 + worker)) })
-			for i := range by {
-				v := by[i].Load()
-				if v < 10 || v > 12 {
-					t.Fatalf("%d tasks in blocks of %d: task %d gives %d", n, block, i, v)
-				}
-				if first := i - i%block; v != by[first].Load() {
-					t.Errorf("%d tasks in blocks of %d: %d and %d are done by different threads", n, block, first, i)
-				}
-			}
-		}
-	}
-	var order []int
-	one := NewPool(1)
-	defer one.Close()
-	one.RunBlocks(4, 2, func(_, i int) { order = append(order, i) })
-	slices.Sort(order)
-	if !slices.Equal(order, []int{0, 1, 2, 3}) {
-		t.Error(order)
 	}
 }

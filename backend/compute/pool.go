@@ -17,16 +17,16 @@ import (
 type Pool struct {
 	threads int
 
-	// ticket is the section's number in the upper half and the number of blocks
-	// not yet taken in the lower one. Taking a block is one compare-and-swap, so
-	// a thread that was late for a section cannot take one of it.
-	ticket atomic.Uint64
-	_      [56]byte
-	left   atomic.Int64 // blocks not yet finished
-	_      [56]byte
-	fn     func(worker, task int) // of the current section
-	items  int                    // of the current section
-	block  int                    // items that are taken at once
+	section atomic.Uint32 // number of the current one
+	_       [60]byte
+	left    atomic.Int64 // blocks not yet finished
+	_       [56]byte
+	lanes   []lane
+
+	// Of the current section.
+	fn    func(worker, task int)
+	items int
+	block int // items that are taken at once
 
 	sleeping atomic.Int32
 	closed   atomic.Bool
@@ -34,6 +34,20 @@ type Pool struct {
 	wake     *sync.Cond
 	done     sync.WaitGroup
 }
+
+// A lane holds the blocks of one thread that are not yet taken: their section's
+// number in the upper half, then the end and the start of the range. The thread
+// takes blocks from the start, so that it reads weights in the order in which they
+// lie; threads that have none left take them from the end. Either is one
+// compare-and-swap, so a thread that was late for a section cannot take a block
+// of it.
+type lane struct {
+	state atomic.Uint64
+	_     [56]byte
+}
+
+// maxBlocks is the number of blocks that a lane can count.
+const maxBlocks = 1<<16 - 1
 
 // spinFor is how long an idle thread stays awake.
 const spinFor = 50 * time.Microsecond
@@ -44,7 +58,7 @@ func NewPool(threads int) *Pool {
 	if threads <= 0 {
 		threads = runtime.NumCPU()
 	}
-	p := &Pool{threads: threads}
+	p := &Pool{threads: threads, lanes: make([]lane, threads)}
 	p.wake = sync.NewCond(&p.mu)
 	for w := 1; w < threads; w++ {
 		p.done.Add(1)
@@ -64,6 +78,7 @@ func (p *Pool) Run(n int, fn func(worker, task int)) { p.RunBlocks(n, 1, fn) }
 // RunBlocks is Run for small tasks: a thread takes block neighbours at once. Give
 // it tasks that write to the same cache lines.
 func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
+	block = max(block, (n+maxBlocks-1)/maxBlocks)
 	blocks := (n + block - 1) / block
 	if p.threads == 1 || blocks <= 1 {
 		for i := range n {
@@ -73,8 +88,12 @@ func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
 	}
 	p.fn, p.items, p.block = fn, n, block
 	p.left.Store(int64(blocks))
-	section := p.ticket.Load()>>32 + 1
-	p.ticket.Store(section<<32 | uint64(blocks))
+	section := p.section.Load() + 1
+	for w := range p.lanes {
+		from, to := w*blocks/p.threads, (w+1)*blocks/p.threads
+		p.lanes[w].state.Store(uint64(section)<<32 | uint64(to)<<16 | uint64(from))
+	}
+	p.section.Store(section)
 	if p.sleeping.Load() > 0 {
 		p.mu.Lock()
 		p.wake.Broadcast()
@@ -86,59 +105,83 @@ func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
 	}
 }
 
-// work takes tasks until none is left.
+// work takes blocks until none is left, its own first.
 func (p *Pool) work(worker int) {
-	for {
-		t := p.ticket.Load()
-		n := uint32(t)
-		if n == 0 {
-			return
-		}
-		if p.ticket.CompareAndSwap(t, t-1) {
+	n := 0
+	for w := range p.lanes {
+		l := &p.lanes[(worker+w)%len(p.lanes)]
+		for {
+			b, ok := l.take(w == 0)
+			if !ok {
+				break
+			}
 			// The block is ours, so the section cannot end and fn is stable.
-			from := int(n-1) * p.block
+			from := b * p.block
 			for i := from; i < min(p.items, from+p.block); i++ {
 				p.fn(worker, i)
 			}
-			p.left.Add(-1)
+			n++
+		}
+	}
+	if n > 0 {
+		p.left.Add(int64(-n))
+	}
+}
+
+// take takes the first or the last block.
+func (l *lane) take(first bool) (block int, ok bool) {
+	for {
+		s := l.state.Load()
+		from, to := s&maxBlocks, s>>16&maxBlocks
+		if from >= to {
+			return 0, false
+		}
+		next, b := s+1, from
+		if !first {
+			next, b = s-1<<16, to-1
+		}
+		if l.state.CompareAndSwap(s, next) {
+			return int(b), true
 		}
 	}
 }
 
 func (p *Pool) worker(w int) {
 	defer p.done.Done()
+	seen := uint32(0)
 	for {
-		p.work(w)
-		if !p.spin() {
-			p.sleep()
+		if !p.spin(seen) {
+			p.sleep(seen)
 		}
 		if p.closed.Load() {
 			return
 		}
+		seen = p.section.Load()
+		p.work(w)
 	}
 }
 
-// spin waits for a task and tells whether there is one.
-func (p *Pool) spin() bool {
+// spin waits for a section after the one seen and tells whether there is one.
+func (p *Pool) spin(seen uint32) bool {
 	var start time.Time
 	for i := 0; ; i++ {
-		if uint32(p.ticket.Load()) != 0 || p.closed.Load() {
+		if p.section.Load() != seen || p.closed.Load() {
 			return true
 		}
 		pause()
 		switch {
-		case i == 16:
+		case i == 64:
 			start = time.Now()
-		case i > 16 && i%16 == 0 && time.Since(start) > spinFor:
+		case i > 64 && i%64 == 0 && time.Since(start) > spinFor:
 			return false
 		}
 	}
 }
 
-func (p *Pool) sleep() {
+func (p *Pool) sleep(seen uint32) {
 	p.mu.Lock()
 	p.sleeping.Add(1)
-	for uint32(p.ticket.Load()) == 0 && !p.closed.Load() {
+	for p.section.Load() == seen && !p.closed.Load() {
 		p.wake.Wait()
 	}
 	p.sleeping.Add(-1)
@@ -154,13 +197,13 @@ func (p *Pool) Close() {
 	p.done.Wait()
 }
 
-// pause passes a few dozen cycles. It is a call to a Go function that is not
+// pause passes some hundred cycles. It is a call to a Go function that is not
 // inlined, whose prologue is where the scheduler can stop the thread: a loop
 // inside assembly would hold up garbage collection for as long as it spins.
 //
 //go:noinline
 func pause() {
-	for range 8 {
+	for range 2 {
 		spinHint()
 	}
 }
