@@ -156,6 +156,9 @@ func (c *Config) setDefaults() error {
 		if c.Pages == 0 {
 			return fmt.Errorf("engine: %d bytes of memory for keys and values, and a page of 16 tokens takes %d", c.MemoryBytes, c.Model.PageBytes())
 		}
+		if c.Pages > 2*model.PageGroup {
+			c.Pages -= c.Pages % model.PageGroup
+		}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

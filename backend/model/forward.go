@@ -36,13 +36,23 @@ func (m *Model) Forward(kv *KV, b *Batch, logits [][]float32) error {
 // segment lists the rows in the order of their block tables, which puts those
 // with a common prefix side by side.
 func (w *workspace) segment(b *Batch) {
-	w.segs = w.segs[:0]
+	w.segs, w.slots = w.segs[:0], w.slots[:0]
 	out := 0
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		if n := len(r.Tokens); n > 0 {
+			for _, p := range r.Pages[:(r.Start+n+PageSize-1)/PageSize] {
+				w.slots = append(w.slots, w.kv.slot(p))
+			}
+		}
+	}
+	at := 0
 	for i := range b.Rows {
 		r := &b.Rows[i]
 		n := len(r.Tokens)
 		if n > 0 {
-			pages := r.Pages[:(r.Start+n+PageSize-1)/PageSize]
+			pages := w.slots[at:][:(r.Start+n+PageSize-1)/PageSize]
+			at += len(pages)
 			// first holds the row's first output until take sets it.
 			w.segs = append(w.segs, segment{row: r, pages: pages, pos: r.Start, n: n, first: out})
 		}
@@ -78,7 +88,7 @@ func (w *workspace) take(rest []segment) (chunk, left []segment) {
 				return chunk, rest[i:]
 			}
 			slots -= spans
-			t := token{row: s.row, pos: s.pos + j, id: s.row.Tokens[s.pos+j-s.row.Start], out: -1}
+			t := token{row: s.row, pages: s.pages, pos: s.pos + j, id: s.row.Tokens[s.pos+j-s.row.Start], out: -1}
 			if _, wanted := slices.BinarySearch(s.row.Outputs, t.pos-s.row.Start); wanted {
 				t.out = out
 				out++
@@ -169,7 +179,7 @@ func (w *workspace) lastKeys(n int) int {
 			copy(w.cos[r][j*half:][:half], w.cos[r][i*half:])
 			copy(w.sin[r][j*half:][:half], w.sin[r][i*half:])
 		}
-		pages := t.row.Pages[:t.pos/PageSize+1]
+		pages := t.pages[:t.pos/PageSize+1]
 		if k := len(w.outSegs) - 1; k >= 0 && w.outSegs[k].row == t.row && w.outSegs[k].pos+w.outSegs[k].n == t.pos {
 			w.outSegs[k].n++
 			w.outSegs[k].pages = pages
@@ -393,7 +403,7 @@ func (w *workspace) doKeys(_, i int) {
 		compute.Add(v, l.vBias)
 	}
 	cos, sin := w.angles(i)
-	page := int(t.row.Pages[t.pos/PageSize])
+	page := int(t.pages[t.pos/PageSize])
 	for h := range c.KVHeads {
 		head := k[h*hd:][:hd]
 		if l.kNorm != nil {
@@ -411,6 +421,7 @@ func (w *workspace) doKeys(_, i int) {
 		kv := w.kv.head(w.layer, h)
 		kv.Store(page, t.pos%PageSize, head, v[h*hd:][:hd])
 		if m.reference {
+			page := int(t.row.Pages[t.pos/PageSize])
 			copy(w.kv.exact(w.layer, h, page, t.pos%PageSize, 0), head)
 			copy(w.kv.exact(w.layer, h, page, t.pos%PageSize, 1), v[h*hd:][:hd])
 		}

@@ -33,21 +33,24 @@ func ParseKVType(name string) (KVType, error) {
 // A KV is a pool of pages for keys and values, all layers, as bfloat16 or as
 // 8-bit integers.
 //
-// Keys and values of a head and layer lie apart, page after page: keys of a page
-// as [HeadDim/2][16 tokens][2], values as [8 pairs of tokens][HeadDim][2], as
-// compute.Paged wants them; integers as compute.PagedInt8 does, their scales
-// behind all of them. So a sequence on consecutive pages is read as two or three
-// streams per head, 16 pages of each at a time, which is what memory does best.
+// Pages come in groups. In a group the keys and the values of a head and layer
+// lie apart, page after page: keys of a page as [HeadDim/2][16 tokens][2], values
+// as [8 pairs of tokens][HeadDim][2], as compute.Paged wants them; integers as
+// compute.PagedInt8 does, their scales behind all of them. So a sequence on
+// consecutive pages is read as two or three streams per head, 16 pages of each at
+// a time, which is what memory does best, and a short one touches little memory.
 //
 // Memory is reserved at once and used as pages are written. A KV belongs to
 // the Model that made it. Its methods may not run during a Forward on it.
 type KV struct {
 	m     *Model
 	pages int
+	group int // pages of a group
+	parts int // runs of a group's pages in data, or in each of the others
 	mem   *compute.Memory
-	data  []uint16 // bfloat16: [layer][kv head][keys, values][page]
+	data  []uint16 // bfloat16: [group][layer][kv head][keys, values][page]
 
-	keys   []uint8  // integers: [layer][kv head][page]
+	keys   []uint8  // integers: [group][layer][kv head][page]
 	values []int8   // the same
 	scales []uint16 // the same, of keys and values
 
@@ -68,8 +71,12 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: memory for %d KV pages of %d bytes: %w", pages, n, err)
 	}
-	k := &KV{m: m, pages: pages, mem: mem}
+	k := &KV{m: m, pages: pages, group: PageGroup, parts: 2 * m.cfg.Layers * m.cfg.KVHeads, mem: mem}
+	for pages%k.group != 0 {
+		k.group /= 2
+	}
 	if m.kvType == Int8 {
+		k.parts /= 2
 		data, _ := compute.Int8Page(m.cfg.HeadDim)
 		data *= pages * m.cfg.Layers * m.cfg.KVHeads
 		k.keys, k.values = mem.Bytes()[:data], mem.Int8s()[data:2*data]
@@ -85,6 +92,16 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 		k.floats = k.full.Float32s()
 	}
 	return k, nil
+}
+
+// PageGroup is the number of pages of a group, if that of the pool is a multiple
+// of it; else it is the largest power of two that divides it.
+const PageGroup = 32
+
+// slot returns the place of a page's first run, in runs of one page.
+func (k *KV) slot(page int32) int32 {
+	g := int32(k.group)
+	return page/g*g*int32(k.parts) + page%g
 }
 
 // exact returns the key (part 0) or value (part 1) of a position in float32.
@@ -125,26 +142,22 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 	if tokens <= 0 || dst == src {
 		return
 	}
-	heads := k.m.cfg.Layers * k.m.cfg.KVHeads
-	if k.m.kvType == Int8 {
-		data, scales := compute.Int8Page(k.m.cfg.HeadDim)
-		for part := range heads {
-			first := part * k.pages
-			copyPage(k.keys, data, first+int(dst), first+int(src))
-			copyPage(k.values, data, first+int(dst), first+int(src))
-			copyPage(k.scales, scales, first+int(dst), first+int(src))
+	from, to := int(k.slot(src)), int(k.slot(dst))
+	for part := range k.parts {
+		first := part * k.group
+		if k.m.kvType == Int8 {
+			data, scales := compute.Int8Page(k.m.cfg.HeadDim)
+			copyPage(k.keys, data, first+to, first+from)
+			copyPage(k.values, data, first+to, first+from)
+			copyPage(k.scales, scales, first+to, first+from)
+			continue
 		}
-		return
-	}
-	n := k.m.cfg.HeadDim * PageSize
-	for part := range heads * 2 {
-		first := part * k.pages
-		copyPage(k.data, n, first+int(dst), first+int(src))
+		copyPage(k.data, k.m.cfg.HeadDim*PageSize, first+to, first+from)
 	}
 	if k.m.reference {
-		for part := range heads {
+		for part := range k.m.cfg.Layers * k.m.cfg.KVHeads {
 			first := part * k.pages
-			copyPage(k.floats, 2*n, first+int(dst), first+int(src))
+			copyPage(k.floats, 2*k.m.cfg.HeadDim*PageSize, first+int(dst), first+int(src))
 		}
 	}
 }
@@ -152,12 +165,12 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 // copyPage copies one page of n elements.
 func copyPage[T any](p []T, n, dst, src int) { copy(p[dst*n:][:n], p[src*n:][:n]) }
 
-// head returns where the pages of a head lie.
+// head returns where the pages of a head lie; they are numbered by slot.
 func (k *KV) head(layer, head int) compute.Paged {
 	n := k.m.cfg.HeadDim * PageSize
 	part := (layer*k.m.cfg.KVHeads + head) * 2
 	return compute.Paged{
-		Data: k.data, Keys: part * k.pages * n, Values: (part + 1) * k.pages * n,
+		Data: k.data, Keys: part * k.group * n, Values: (part + 1) * k.group * n,
 		Stride: n, Dim: k.m.cfg.HeadDim,
 	}
 }
@@ -165,10 +178,9 @@ func (k *KV) head(layer, head int) compute.Paged {
 // headInt8 is head for integers.
 func (k *KV) headInt8(layer, head int) compute.PagedInt8 {
 	data, scales := compute.Int8Page(k.m.cfg.HeadDim)
-	first := (layer*k.m.cfg.KVHeads + head) * k.pages
+	first := (layer*k.m.cfg.KVHeads + head) * k.group
 	return compute.PagedInt8{
-		Keys: k.keys[first*data:][:k.pages*data], Values: k.values[first*data:][:k.pages*data],
-		Scales: k.scales[first*scales:][:k.pages*scales], Dim: k.m.cfg.HeadDim,
+		Keys: k.keys[first*data:], Values: k.values[first*data:], Scales: k.scales[first*scales:], Dim: k.m.cfg.HeadDim,
 	}
 }
 

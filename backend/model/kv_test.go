@@ -31,3 +31,36 @@ func TestKVTypes(t *testing.T) {
 		t.Errorf("a page takes %v bytes", bytes)
 	}
 }
+
+// TestPageGroups: where a page lies is no other page's, whatever the pool's size, and
+// a pool of whole groups keeps a short sequence together.
+func TestPageGroups(t *testing.T) {
+	for _, kind := range []KVType{BFloat16, Int8} {
+		s := tinySpecs()["llama"]
+		s.kv = kind
+		m := s.load(t, 1, 1)
+		for _, c := range []struct{ pages, group int }{{1, 1}, {3, 1}, {6, 2}, {31, 1}, {32, 32}, {40, 8}, {96, 32}} {
+			kv, err := m.NewKV(c.pages)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kv.group != c.group {
+				t.Errorf("%s: groups of %d pages in a pool of %d, want %d", kind, kv.group, c.pages, c.group)
+			}
+			taken := map[int32]bool{}
+			for p := range int32(c.pages) {
+				for part := range int32(kv.parts) {
+					run := kv.slot(p) + part*int32(kv.group)
+					if run < 0 || int(run) >= c.pages*kv.parts || taken[run] {
+						t.Fatalf("%s: pool of %d: part %d of page %d at run %d is outside or taken", kind, c.pages, part, p, run)
+					}
+					taken[run] = true
+				}
+				if most := (p/int32(kv.group) + 1) * int32(kv.group*kv.parts); kv.slot(p) >= most {
+					t.Errorf("%s: page %d starts at run %d", kind, p, kv.slot(p))
+				}
+			}
+			kv.Close()
+		}
+	}
+}

@@ -12,7 +12,7 @@ const spanPages = compute.Span / PageSize
 // A segment is a run of consecutive positions of one row within a chunk.
 type segment struct {
 	row   *Row
-	pages []int32 // of the row, as far as the segment sees
+	pages []int32 // slots of the row's pages, as far as the segment sees
 	pos   int     // of its first token
 	first int     // index of its first token in the chunk
 	n     int     // tokens

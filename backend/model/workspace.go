@@ -18,10 +18,11 @@ const blockQueries = 32
 
 // A token is one token of a chunk.
 type token struct {
-	row *Row
-	id  int32
-	pos int
-	out int // index of its logits, -1 for none
+	row   *Row
+	pages []int32 // slots of the row's pages
+	id    int32
+	pos   int
+	out   int // index of its logits, -1 for none
 }
 
 // workspace is what a step needs besides the weights. It is made once.
@@ -30,6 +31,7 @@ type workspace struct {
 	kv      *KV
 	toks    []token // of the chunk
 	segs    []segment
+	slots   []int32   // of the pages of all rows
 	outSegs []segment // of the tokens with outputs
 
 	dim, qkvDim, ffn int // strides: whole blocks
