@@ -26,7 +26,9 @@ const (
 // benchDurable measures what durability adds to a node: on a model that answers
 // at once, the same program in process, with a journal and on our own Temporal
 // server. The target is 8 ms a node on that server.
-func benchDurable(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+	progress := a.steps(3*o.runs + 2)
+	progress.next("a Temporal server and a worker")
 	serial, err := durableProgram(stepsOfDurable)
 	if err != nil {
 		return nil, err
@@ -74,30 +76,48 @@ func benchDurable(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		return nil, err
 	}
 
+	const target = 8.0
 	var plain, journal, temporal []float64
+	nodes := func() []benchRow { // of the runs that are complete
+		var rows []benchRow
+		if len(plain) > 0 {
+			rows = append(rows, benchRow{What: "a node in process", Value: median(plain), Unit: "ms"})
+		}
+		if len(journal) > 0 {
+			rows = append(rows, benchRow{What: "a node with a journal", Value: median(journal), Unit: "ms"})
+		}
+		if len(temporal) > 0 {
+			t := median(temporal)
+			rows = append(rows, benchRow{What: "a node on our Temporal server (limit: goal)", Value: t, Unit: "ms", Limit: ptr(target), Ratio: ptr(target / t)})
+		}
+		return rows
+	}
 	for i := range o.runs {
 		for _, m := range []struct {
-			to  *[]float64
-			run func() error
+			what string
+			to   *[]float64
+			run  func() error
 		}{
-			{&plain, func() error {
+			{"in process", &plain, func() error {
 				_, err := runtime.RunGraph(ctx, puppet.Null{}, serial, nil, nil)
 				return err
 			}},
-			{&journal, func() error {
+			{"with a journal", &journal, func() error {
 				_, err := runtime.RunGraph(ctx, puppet.Null{}, serial, nil, nil, runtime.WithJournal(filepath.Join(dir, fmt.Sprint("journal", i))))
 				return err
 			}},
-			{&temporal, func() error { return durable(serial, fmt.Sprint("serial-", i)) }},
+			{"on the Temporal server", &temporal, func() error { return durable(serial, fmt.Sprint("serial-", i)) }},
 		} {
+			progress.next("%d nodes %s", stepsOfDurable, m.what)
 			begin := time.Now()
 			if err := m.run(); err != nil {
-				return nil, err
+				return nodes(), err
 			}
 			*m.to = append(*m.to, time.Since(begin).Seconds()*1000/stepsOfDurable)
 		}
 	}
 
+	progress.next("%d runs of 4 nodes at a time", runsOfDurable)
 	var before, after goruntime.MemStats
 	goruntime.ReadMemStats(&before)
 	begin := time.Now()
@@ -115,17 +135,12 @@ func benchDurable(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 	goruntime.ReadMemStats(&after)
 	close(errs)
 	for err := range errs {
-		return nil, fmt.Errorf("of %d runs at a time: %w", runsOfDurable, err)
+		return nodes(), fmt.Errorf("of %d runs at a time: %w", runsOfDurable, err)
 	}
-	const target = 8.0
-	t := median(temporal)
-	return []benchRow{
-		{What: "a node in process", Value: median(plain), Unit: "ms"},
-		{What: "a node with a journal", Value: median(journal), Unit: "ms"},
-		{What: "a node on our Temporal server (limit: goal)", Value: t, Unit: "ms", Limit: ptr(target), Ratio: ptr(target / t)},
-		{What: fmt.Sprintf("%d runs of 4 nodes at a time, one worker", runsOfDurable), Value: took.Seconds(), Unit: "s"},
-		{What: "heap that they left", Value: float64(after.HeapInuse-min(before.HeapInuse, after.HeapInuse)) / 1e6, Unit: "MB"},
-	}, nil
+	return append(nodes(),
+		benchRow{What: fmt.Sprintf("%d runs of 4 nodes at a time, one worker", runsOfDurable), Value: took.Seconds(), Unit: "s"},
+		benchRow{What: "heap that they left", Value: float64(after.HeapInuse-min(before.HeapInuse, after.HeapInuse)) / 1e6, Unit: "MB"},
+	), nil
 }
 
 // durableProgram is n generations one after the other.

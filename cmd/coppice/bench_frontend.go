@@ -15,7 +15,7 @@ import (
 //
 // The peer is SGLang's Python frontend with a null backend, measured on a
 // machine of this kind, not in this run.
-func benchFrontend(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+func benchFrontend(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
 	one := lang.Define("one", func(p *lang.Program) lang.Var[string] {
 		p.User("Say something.")
 		return p.Gen("answer", lang.MaxTokens(8))
@@ -32,26 +32,34 @@ func benchFrontend(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, er
 	})
 	be := puppet.Null{}
 	defer be.Close()
-	var a, b []float64
+	var single, forked []float64
+	rows := func() []benchRow { // of the runs that are complete
+		var rows []benchRow
+		row := func(what string, v []float64, goal, peer float64) {
+			if len(v) > 0 {
+				m := median(v)
+				rows = append(rows, benchRow{What: what, Value: m, Unit: "us", Limit: ptr(goal), Peer: ptr(peer), Ratio: ptr(peer / m)})
+			}
+		}
+		row("one gen (limit: goal)", single, 10, 144)
+		row("fork(8) + join + gen (limit: goal)", forked, 100, 2200)
+		return rows
+	}
+	progress := a.steps(2 * o.runs)
 	for range o.runs {
+		progress.next("programs of one gen")
 		t, err := timeProgram(ctx, be, one, 3000)
 		if err != nil {
-			return nil, err
+			return rows(), err
 		}
-		a = append(a, t)
+		single = append(single, t)
+		progress.next("programs of eight branches")
 		if t, err = timeProgram(ctx, be, fork, 1000); err != nil {
-			return nil, err
+			return rows(), err
 		}
-		b = append(b, t)
+		forked = append(forked, t)
 	}
-	row := func(what string, v []float64, goal, peer float64) benchRow {
-		m := median(v)
-		return benchRow{What: what, Value: m, Unit: "us", Limit: ptr(goal), Peer: ptr(peer), Ratio: ptr(peer / m)}
-	}
-	return []benchRow{
-		row("one gen (limit: goal)", a, 10, 144),
-		row("fork(8) + join + gen (limit: goal)", b, 100, 2200),
-	}, nil
+	return rows(), nil
 }
 
 // timeProgram runs a compiled program n times, one after the other, and returns

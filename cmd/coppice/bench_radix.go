@@ -14,7 +14,7 @@ import (
 //
 // The peer is SGLang's Rust tree core, measured on a machine of this kind, not
 // in this run: its figures stand there to compare orders of magnitude.
-func benchRadix(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
+func benchRadix(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
 	const (
 		nodes  = 60
 		run    = 100 // tokens of a node
@@ -65,13 +65,28 @@ func benchRadix(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 	}
 
 	var match, insert, evict []float64
-	for range o.runs {
+	rows := func() []benchRow { // of the runs that are complete
+		var rows []benchRow
+		row := func(what string, v []float64, limit, peer float64) {
+			if len(v) > 0 {
+				m := median(v)
+				rows = append(rows, benchRow{What: what, Value: m, Unit: "us", Limit: ptr(limit), Peer: ptr(peer), Ratio: ptr(peer / m)})
+			}
+		}
+		row("match 6,000 tokens over 60 nodes (limit: goal)", match, 15, 20.5)
+		row("insert 64 new tokens after them (limit: goal)", insert, 10, 181)
+		row("evict one leaf of 10,000 (limit: goal)", evict, 5, 84)
+		return rows
+	}
+	progress := a.steps(o.runs)
+	for k := range o.runs {
+		progress.next("a tree of %d nodes and %d leaves, run %d", nodes, leaves, k+1)
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return rows(), err
 		}
 		c, err := build()
 		if err != nil {
-			return nil, err
+			return rows(), err
 		}
 		const n = 1000
 		start := time.Now()
@@ -90,7 +105,7 @@ func benchRadix(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 			h := c.Match(ns, long)
 			own, ok := c.Alloc(nil, pages(len(long))-h.Len()/cache.PageTokens)
 			if !ok {
-				return nil, fmt.Errorf("bench radix: out of pages")
+				return rows(), fmt.Errorf("bench radix: out of pages")
 			}
 			table := append(h.Pages(nil, 0)[:h.Len()/cache.PageTokens], own...)
 			t := time.Now()
@@ -107,20 +122,12 @@ func benchRadix(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 		start = time.Now()
 		for range n {
 			if _, ok := c.Alloc(free[:0], one); !ok {
-				return nil, fmt.Errorf("bench radix: nothing to evict")
+				return rows(), fmt.Errorf("bench radix: nothing to evict")
 			}
 		}
 		evict = append(evict, micros(time.Since(start), n))
 	}
-	row := func(what string, v []float64, limit, peer float64) benchRow {
-		m := median(v)
-		return benchRow{What: what, Value: m, Unit: "us", Limit: ptr(limit), Peer: ptr(peer), Ratio: ptr(peer / m)}
-	}
-	return []benchRow{
-		row("match 6,000 tokens over 60 nodes (limit: goal)", match, 15, 20.5),
-		row("insert 64 new tokens after them (limit: goal)", insert, 10, 181),
-		row("evict one leaf of 10,000 (limit: goal)", evict, 5, 84),
-	}, nil
+	return rows(), nil
 }
 
 func micros(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / 1e3 / float64(n) }
