@@ -52,6 +52,9 @@ type Acts struct {
 
 	quants [Floats]quants
 	f      []float32 // [tile][cols][t] unquantised
+
+	width int         // columns that there is room for
+	rooms chan []byte // for unpacked panels of that width, not in use
 }
 
 // quants are activations in a quantised form.
@@ -66,7 +69,7 @@ type quants struct {
 // NewActs returns room for the given numbers of tokens and columns.
 func NewActs(tokens, cols int) *Acts {
 	nb := (cols + BlockCols - 1) / BlockCols
-	a := &Acts{f: make([]float32, tokens*cols)}
+	a := &Acts{f: make([]float32, tokens*cols), width: nb * BlockCols, rooms: make(chan []byte, mostRooms)}
 	for i := range a.quants {
 		a.quants[i] = quants{
 			q:     alignedInt8(tokens * nb * BlockCols),
@@ -77,6 +80,28 @@ func NewActs(tokens, cols int) *Acts {
 		}
 	}
 	return a
+}
+
+// mostRooms is the number of rooms that are kept for the next product.
+const mostRooms = 64
+
+// borrow returns room for the bytes of one panel, aligned to a cache line.
+func (a *Acts) borrow() []byte {
+	select {
+	case room := <-a.rooms:
+		return room
+	default:
+		room := make([]byte, PanelRows*a.width+63)
+		return room[alignOffset(room, 64):][:PanelRows*a.width]
+	}
+}
+
+// giveBack ends the use of a room.
+func (a *Acts) giveBack(room []byte) {
+	select {
+	case a.rooms <- room:
+	default:
+	}
 }
 
 // alignedInt8 returns n bytes that start at a cache line.

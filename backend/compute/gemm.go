@@ -38,12 +38,26 @@ func (m *Matrix) panelArgs(a *gemmArgs, p int) {
 // are written as zeros, so stride and y have room for 16*Panels.
 func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
 	a := gemmArgs{stride: stride}
+	var room []byte
+	if x.n > TileTokens && unpacks(m.Kind) {
+		// Several tiles read each panel: it is unpacked once for all.
+		room = x.borrow()
+		defer x.giveBack(room)
+	}
 	for p := p0; p < p1; p++ {
 		m.panelArgs(&a, p)
+		if room != nil {
+			unpack(m.Kind, &room[0], a.w, a.n)
+			a.w = &room[0]
+		}
 		for first := 0; first < x.n; first += TileTokens {
 			m.tileArgs(&a, x, first)
 			a.y = &y[first*stride+p*PanelRows]
-			gemm(m.Kind, &a, min(TileTokens, x.n-first))
+			if t := min(TileTokens, x.n-first); room != nil {
+				gemmUnpacked(m.Kind, &a, t)
+			} else {
+				gemm(m.Kind, &a, t)
+			}
 		}
 	}
 }

@@ -92,6 +92,38 @@ func gemm(kind Kind, a *gemmArgs, t int) {
 	}
 }
 
+// unpacks tells whether there are kernels that unpack panels of the kind.
+func unpacks(kind Kind) bool {
+	return kind >= Int5 && use >= tierAVX512
+}
+
+// unpack makes bytes of n blocks of a panel at src, as gemmUnpacked takes them.
+func unpack(kind Kind, dst, src *byte, n int) {
+	var add uint32 // what makes the offset that of Int8
+	if !kind.hasMin() {
+		add = uint32(128-kind.offset()) * 0x01010101
+	}
+	switch kind {
+	case Int5:
+		unpackInt5AVX512(dst, src, n, add)
+	case Int5Min:
+		unpackInt5MinAVX512(dst, src, n, add)
+	case Int4:
+		unpackInt4AVX512(dst, src, n, add)
+	case Int4Min:
+		unpackInt4MinAVX512(dst, src, n, add)
+	}
+}
+
+// gemmUnpacked is gemm for a panel that unpack has made.
+func gemmUnpacked(kind Kind, a *gemmArgs, t int) {
+	if kind.hasMin() {
+		gemmInt8MinAVX512((*byte)(unsafe.Pointer(a)), t)
+	} else {
+		gemmInt8AVX512((*byte)(unsafe.Pointer(a)), t)
+	}
+}
+
 // gemmParts computes a tile by the AVX2 kernels, a few tokens at a time.
 func gemmParts(kind Kind, a *gemmArgs, t int) {
 	part := *a
@@ -122,6 +154,7 @@ func gemmParts(kind Kind, a *gemmArgs, t int) {
 		if i+n < t {
 			part.x = skip(part.x, 4*n)
 			part.sx, part.xs, part.xf = skip(part.sx, n), skip(part.xs, n), skip(part.xf, n)
+			part.init = skip(part.init, n) // of kinds with one scale per block, as are all that read it
 			part.y = skip(part.y, n*a.stride)
 		}
 	}

@@ -236,6 +236,35 @@ func gemmInt4MinAVX512(a *byte, t int)
 //go:noescape
 func gemmInt4MinAVX2(a *byte, t int, step int)
 
+// gemmInt8MinAVX512 is gemmGo for Int8Min; a points to gemmArgs.
+//
+//go:noescape
+func gemmInt8MinAVX512(a *byte, t int)
+
+// unpackInt5AVX512 writes n blocks as those of gemmInt8: each weight as a byte, to which
+// one of add is added.
+//
+//go:noescape
+func unpackInt5AVX512(dst *byte, src *byte, n int, add uint32)
+
+// unpackInt5MinAVX512 writes n blocks as those of gemmInt8: each weight as a byte, to which
+// one of add is added.
+//
+//go:noescape
+func unpackInt5MinAVX512(dst *byte, src *byte, n int, add uint32)
+
+// unpackInt4AVX512 writes n blocks as those of gemmInt8: each weight as a byte, to which
+// one of add is added.
+//
+//go:noescape
+func unpackInt4AVX512(dst *byte, src *byte, n int, add uint32)
+
+// unpackInt4MinAVX512 writes n blocks as those of gemmInt8: each weight as a byte, to which
+// one of add is added.
+//
+//go:noescape
+func unpackInt4MinAVX512(dst *byte, src *byte, n int, add uint32)
+
 // scores8AVX512 is scores8Go for t <= 8 queries; a points to score8Args.
 //
 //go:noescape

@@ -162,6 +162,12 @@ func gemmIntGo(kind Kind, a *gemmArgs, t int) {
 							dots[r] += col.dotFifth((*[PanelRows * BlockCols / 8]byte)(wb[PanelRows*BlockCols/2:]), r)
 						}
 					}
+					if !kind.hasMin() {
+						start := at(a.init, a.n*t)[b*t+i] / (128 / int32(kind.offset()))
+						for r := range dots {
+							dots[r] += start
+						}
+					}
 				} else {
 					start := at(a.init, a.n*per*t)[(b*per+h)*t+i]
 					for r := range dots {
@@ -173,17 +179,10 @@ func gemmIntGo(kind Kind, a *gemmArgs, t int) {
 					acc[r] = fma32(float32(dot), halfToFloat(scales[r])*s, acc[r])
 				}
 			}
-			if kind >= Int5 {
-				// The minimum, or where zero lies.
+			if kind.hasMin() {
 				sum := at(a.xs, a.n*t)[b*t+i]
 				for r := range acc {
-					var m float32
-					if kind.hasMin() {
-						m = halfToFloat(at(a.m, a.n*PanelRows)[b*PanelRows+r])
-					} else {
-						m = halfToFloat(d[b*PanelRows+r]) * float32(-kind.offset())
-					}
-					acc[r] = fma32(m, sum, acc[r])
+					acc[r] = fma32(halfToFloat(at(a.m, a.n*PanelRows)[b*PanelRows+r]), sum, acc[r])
 				}
 			}
 		}

@@ -6,6 +6,9 @@ package compute
 func Tier() string { return "go" }
 
 func gemm(kind Kind, a *gemmArgs, t int) { gemmGo(kind, a, t) }
+func unpacks(Kind) bool                  { return false }
+func unpack(Kind, *byte, *byte, int)     {}
+func gemmUnpacked(Kind, *gemmArgs, int)  {}
 func quantise(a *Acts, form Form, first, t, at int, x []float32) {
 	quantiseGo(a, form, first, t, at, x)
 }

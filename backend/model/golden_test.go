@@ -75,7 +75,7 @@ func TestGoldenSmolLM2(t *testing.T) {
 }
 
 func TestGoldenGemma3(t *testing.T) {
-	testGolden(t, "gemma3", "gemma-3-270m-q4_k_m.gguf", agreement{0.16, 0.1, 5})
+	testGolden(t, "gemma3", "gemma-3-270m-q4_k_m.gguf", agreement{0.16, 0.1, 4})
 }
 
 // TestGoldenSapling needs no other file than the model in the repository. Its
@@ -97,7 +97,7 @@ func TestGoldenSapling(t *testing.T) {
 }
 
 func TestGoldenQwen25(t *testing.T) {
-	testGolden(t, "qwen25", "qwen2.5-0.5b-q4.gguf", agreement{0.055, 0.1, 4})
+	testGolden(t, "qwen25", "qwen2.5-0.5b-q4.gguf", agreement{0.055, 0.1, 6})
 }
 
 // agreement is what a comparison with llama.cpp must reach.

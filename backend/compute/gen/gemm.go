@@ -15,25 +15,26 @@ const (
 
 type gemmKind struct {
 	name   string
-	float  bool    // activations are float32
-	half   bool    // weights are half floats
-	min    bool    // blocks have a minimum, stored or -zero times the scale
-	offset bool    // weights have offset 128
-	halves int     // scales per block
-	four   bool    // 4-bit weights
-	fifth  bool    // with a fifth bit apart
-	zero   float64 // what stands for zero, for kinds without stored minimum
+	float  bool   // activations are float32
+	half   bool   // weights are half floats
+	min    bool   // blocks have a minimum
+	offset bool   // weights have an offset, of 128 unless there is a shift
+	shift  uint64 // the offset is 128 shifted right by this
+	halves int    // scales per block
+	four   bool   // 4-bit weights
+	fifth  bool   // with a fifth bit apart
 }
 
 var (
 	float32s = gemmKind{name: "Float32", float: true}
 	float16s = gemmKind{name: "Float16", float: true, half: true}
 	int8s    = gemmKind{name: "Int8", offset: true, halves: 1}
-	int4s    = gemmKind{name: "Int4", min: true, halves: 1, four: true, zero: 8}
-	int5s    = gemmKind{name: "Int5", min: true, halves: 1, four: true, fifth: true, zero: 16}
+	int4s    = gemmKind{name: "Int4", offset: true, shift: 4, halves: 1, four: true}
+	int5s    = gemmKind{name: "Int5", offset: true, shift: 3, halves: 1, four: true, fifth: true}
 	int5Min  = gemmKind{name: "Int5Min", min: true, halves: 1, four: true, fifth: true}
 	int8Half = gemmKind{name: "Int8Half", offset: true, halves: 2}
 	int4Min  = gemmKind{name: "Int4Min", min: true, halves: 1, four: true}
+	int8Min  = gemmKind{name: "Int8Min", min: true, halves: 1} // of unpacked panels
 )
 
 const tile = 8
@@ -119,10 +120,7 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
 	var m, xs, init reg.GPVirtual
 	if k.min {
-		if k.zero == 0 {
-			m = field(a, gemmM)
-		}
-		xs = field(a, gemmXS)
+		m, xs = field(a, gemmM), field(a, gemmXS)
 	}
 	if k.offset {
 		init = field(a, gemmInit)
@@ -131,12 +129,9 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 	if k.four {
 		VPBROADCASTD(constant("nibbles", U32(0x0f0f0f0f)), mask)
 	}
-	sixteen, zero := ZMM(), ZMM()
+	sixteen := ZMM()
 	if k.fifth {
 		VPBROADCASTD(constant("sixteens", U32(0x10101010)), sixteen)
-	}
-	if k.zero > 0 {
-		VBROADCASTSS(expMem(fmt.Sprint("zero", k.zero), -k.zero), zero)
 	}
 	loop := fmt.Sprintf("loop%d", t)
 	Label(loop)
@@ -146,6 +141,9 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 			dot[i] = ZMM()
 			if k.offset {
 				VPBROADCASTD(Mem{Base: init, Disp: 4 * (h*t + i)}, dot[i])
+				if k.shift > 0 {
+					VPSRAD(Imm(k.shift), dot[i], dot[i])
+				}
 			} else {
 				VPXORD(dot[i], dot[i], dot[i])
 			}
@@ -190,11 +188,7 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 		}
 		if k.min {
 			mz := ZMM()
-			if k.zero > 0 {
-				VMULPS(zero, dz, mz)
-			} else {
-				VCVTPH2PS(Mem{Base: m}, mz)
-			}
+			VCVTPH2PS(Mem{Base: m}, mz)
 			for i, r := range acc {
 				VFMADD231PS_BCST(Mem{Base: xs, Disp: 4 * i}, mz, r)
 			}
@@ -205,9 +199,7 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 	ADDQ(Imm(uint64(32*k.halves)), d)
 	ADDQ(Imm(uint64(4*t)), sx)
 	if k.min {
-		if k.zero == 0 {
-			ADDQ(Imm(32), m)
-		}
+		ADDQ(Imm(32), m)
 		ADDQ(Imm(uint64(4*t)), xs)
 	}
 	if k.offset {
@@ -215,4 +207,45 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 	}
 	DECQ(n)
 	JNZ(LabelRef(loop))
+}
+
+// unpack512 writes the kernel that makes bytes of a panel of 4-bit weights, for
+// many tokens: it pays from the second tile on.
+func unpack512(k gemmKind) {
+	name := "unpack" + k.name + "AVX512"
+	TEXT(name, NOSPLIT, "func(dst, src *byte, n int, add uint32)")
+	Pragma("noescape")
+	Doc(name+" writes n blocks as those of gemmInt8: each weight as a byte, to which", "one of add is added.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	plus, mask, sixteen := ZMM(), ZMM(), ZMM()
+	VPBROADCASTD(Load(Param("add"), GP32()), plus)
+	VPBROADCASTD(constant("nibbles", U32(0x0f0f0f0f)), mask)
+	if k.fifth {
+		VPBROADCASTD(constant("sixteens", U32(0x10101010)), sixteen)
+	}
+	Label("loop")
+	for g := range 4 {
+		lo, hi := ZMM(), ZMM()
+		VMOVDQU64(Mem{Base: src, Disp: 64 * g}, hi)
+		VPANDD(mask, hi, lo)
+		VPSRLD(Imm(4), hi, hi)
+		VPANDD(mask, hi, hi)
+		if k.fifth {
+			k1, k2 := K(), K()
+			KMOVQ(Mem{Base: src, Disp: 256 + 8*g}, k1)
+			KMOVQ(Mem{Base: src, Disp: 256 + 8*(g+4)}, k2)
+			VPADDB(sixteen, lo, k1, lo)
+			VPADDB(sixteen, hi, k2, hi)
+		}
+		VPADDB(plus, lo, lo)
+		VPADDB(plus, hi, hi)
+		VMOVDQU64(lo, Mem{Base: dst, Disp: 64 * g})
+		VMOVDQU64(hi, Mem{Base: dst, Disp: 64 * (g + 4)})
+	}
+	ADDQ(U32(uint32(k.blockBytes())), src)
+	ADDQ(U32(512), dst)
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
 }

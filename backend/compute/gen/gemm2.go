@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -95,12 +94,12 @@ func floatTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 	t := len(acc)
 	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
-	var m, xs reg.GPVirtual
+	var m, xs, init reg.GPVirtual
 	if k.min {
-		if k.zero == 0 {
-			m = field(a, gemmM)
-		}
-		xs = field(a, gemmXS)
+		m, xs = field(a, gemmM), field(a, gemmXS)
+	}
+	if k.shift > 0 {
+		init = field(a, gemmInit)
 	}
 	ones := wide("ones16", 0x00010001)
 	loop := fmt.Sprintf("loop%d", t)
@@ -122,6 +121,14 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 		dv, tmp := avx2.vec(), avx2.vec()
 		dv.loadHalf(Mem{Base: d, Disp: 32 * h})
 		for i, v := range acc {
+			if k.shift > 0 {
+				zero := YMM()
+				VPBROADCASTD(Mem{Base: init, Disp: 4 * i}, zero)
+				VPSRAD(Imm(k.shift), zero, zero)
+				for _, r := range dot[i] {
+					VPADDD(zero, r, r)
+				}
+			}
 			for _, r := range dot[i] {
 				VCVTDQ2PS(r, r)
 			}
@@ -129,14 +136,7 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 			fma(tmp, dot[i], v)
 		}
 		if k.min {
-			if k.zero > 0 {
-				z := wide(fmt.Sprint("zero256_", k.zero), math.Float32bits(float32(-k.zero)))
-				for _, r := range dv {
-					VMULPS(z, r, r)
-				}
-			} else {
-				dv.loadHalf(Mem{Base: m})
-			}
+			dv.loadHalf(Mem{Base: m})
 			for i, v := range acc {
 				fma(avx2.splat(Mem{Base: xs, Disp: 4 * i}), dv, v)
 			}
@@ -146,10 +146,11 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 	ADDQ(Imm(uint64(32*k.halves)), d)
 	ADDQ(step, sx)
 	if k.min {
-		if k.zero == 0 {
-			ADDQ(Imm(32), m)
-		}
+		ADDQ(Imm(32), m)
 		ADDQ(step, xs)
+	}
+	if k.shift > 0 {
+		ADDQ(step, init)
 	}
 	DECQ(n)
 	JNZ(LabelRef(loop))

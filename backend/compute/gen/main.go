@@ -27,6 +27,10 @@ func main() {
 		gemm512(k)
 		gemm256(k)
 	}
+	gemm512(int8Min)
+	for _, k := range []gemmKind{int5s, int5Min, int4s, int4Min} {
+		unpack512(k)
+	}
 	scores8()
 	scoresBrain()
 	mixBrain()
