@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/coppice-run/coppice/runtime/internal/filelock"
 )
 
 // Errors of journals.
@@ -156,8 +158,11 @@ func (osFS) open(path string, create bool) (file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lockFile(f); err != nil {
+	if err := filelock.Take(f); err != nil {
 		f.Close()
+		if errors.Is(err, filelock.ErrTaken) {
+			err = ErrJournalLocked
+		}
 		return nil, err
 	}
 	return f, nil

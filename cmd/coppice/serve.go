@@ -34,6 +34,9 @@ type serveFlags struct {
 	timeout, drain    time.Duration
 	verbose           bool
 	noBuiltInPrograms bool
+	data              string
+	keepRuns          int
+	keepFor           time.Duration
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -50,6 +53,7 @@ When it is ready it prints one line with its address. docs/serve.md has the rout
   coppice serve                               the built-in model on 127.0.0.1:8080
   coppice serve --model m.gguf --addr :8080   a model file, for other machines too
   coppice serve --api-keys keys.txt           a key a line; each key is a tenant
+  coppice serve --data DIR                    programs and runs go on after a restart
 
 API keys come from --api-keys, or from the variable COPPICE_API_KEYS with commas
 between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
@@ -70,6 +74,9 @@ between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
 	f.Int64Var(&o.maxBody, "max-body", 0, "bytes of a request's body (default 16 MiB)")
 	f.DurationVar(&o.timeout, "timeout", 0, "time that a generation may take (default 10m)")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "time that work in flight is given at the end")
+	f.StringVar(&o.data, "data", "", "folder in which programs and runs outlive the server; without it they end with it")
+	f.IntVar(&o.keepRuns, "keep-runs", 0, "finished runs of a key that are kept (default 128)")
+	f.DurationVar(&o.keepFor, "keep-for", 0, "time for which a finished run is kept (default: as long as it is among --keep-runs)")
 	f.StringVar(&o.otlp, "otlp-endpoint", "", "collector that gets OpenTelemetry traces, as http://host:4318; OTEL_EXPORTER_OTLP_ENDPOINT does the same")
 	f.BoolVar(&o.openMetrics, "open-metrics", false, "show /metrics without a key too, for scrapers and routers that bring none")
 	f.BoolVar(&o.noBuiltInPrograms, "no-examples", false, "do not serve the built-in example programs")
@@ -79,6 +86,9 @@ between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
 }
 
 func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
+	if o.keepRuns < 0 || o.keepFor < 0 {
+		return usageError{errors.New("--keep-runs and --keep-for are not below zero")}
+	}
 	keys, err := apiKeys(o.keyFile)
 	if err != nil {
 		return usageError{err}
@@ -102,7 +112,8 @@ func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
 	cfg := serve.Config{
 		Backend: be, Keys: keys, Origins: o.origins, Hosts: o.hosts, Version: buildInfo().Version, OpenMetrics: o.openMetrics,
 		Names:  modelNames(m, o.names, be.Info()),
-		Limits: serve.Limits{Generations: o.maxRequests, BodyBytes: o.maxBody, RequestTime: o.timeout},
+		Limits: serve.Limits{Generations: o.maxRequests, BodyBytes: o.maxBody, RequestTime: o.timeout, Runs: o.keepRuns, RunAge: o.keepFor},
+		Data:   o.data,
 		Log:    slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: level})),
 	}
 	cfg.Log.Info("engine ready", "model", be.Info().Model, "seconds", opened.Seconds())

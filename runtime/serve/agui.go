@@ -236,7 +236,7 @@ func (s *Server) runAGUI(w http.ResponseWriter, r *http.Request) error {
 		return sendUI(s, w, r, x, from, newAGUI(thread, id))
 	}
 	var q runRequest
-	if q.program, _, err = s.program(t, r.PathValue("name")); err != nil {
+	if q.program, q.builtIn, err = s.program(t, r.PathValue("name")); err != nil {
 		return err
 	}
 	q.salt, q.attached = t.salt(""), true

@@ -206,6 +206,10 @@ func TestApproveOnASocket(t *testing.T) {
 	// The client goes away, and another comes: a run that waits does not end for
 	// that.
 	p.conn.Close()
+	// Between its questions it does not wait: from here on somebody watches.
+	w := c.dial()
+	w.send(tree{"type": "watch", "ref": "w", "run": id})
+	w.typed("ok")
 	p = c.dial()
 	assert.Equal(t, "ok", answer("3", tree{"task": "all/a/ok", "answer": false})["type"])
 	assert.Equal(t, "not_waiting", at(answer("4", tree{"task": "all/a/ok", "answer": false}), "error", "code"))

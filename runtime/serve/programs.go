@@ -105,10 +105,14 @@ func (s *Server) addProgram(w http.ResponseWriter, r *http.Request) error {
 	_, replaced := t.programs[info.Name]
 	full := !replaced && len(t.programs) >= s.cfg.Limits.Programs
 	if !full {
-		t.programs[info.Name] = p
+		if err = t.shelf.keepProgram(p.Graph); err == nil {
+			t.programs[info.Name] = p
+		}
 	}
 	t.mu.Unlock()
 	switch {
+	case err != nil:
+		return s.notKept(err)
 	case full:
 		return &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_programs", Message: fmt.Sprintf("%d programs are kept already; delete some", s.cfg.Limits.Programs)}
 	case replaced:
@@ -177,10 +181,18 @@ func (s *Server) removeProgram(w http.ResponseWriter, r *http.Request) error {
 	t, name := tenantOf(r.Context()), r.PathValue("name")
 	t.mu.Lock()
 	_, ok := t.programs[name]
-	delete(t.programs, name)
+	var err error
+	if ok {
+		if err = t.shelf.dropProgram(name); err == nil {
+			delete(t.programs, name)
+		}
+	}
 	t.mu.Unlock()
-	if !ok {
+	switch {
+	case !ok:
 		return notFound("program_not_found", "there is no program %q of yours", clip(name))
+	case err != nil:
+		return s.notKept(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

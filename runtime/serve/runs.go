@@ -27,12 +27,17 @@ type run struct {
 	program string
 	chat    string // that it answers, of a client of the AI SDK
 	created time.Time
-	log     *runtime.Log
+	log     *runtime.Log // nil of a run of an earlier process that is over
 	asks    *questions
 	cancel  context.CancelCauseFunc
+	files   *runFiles       // nil if nothing of it is kept
+	left    context.Context // over when it is interrupted: then the log gets no more
+	leave   context.CancelFunc
 	done    chan struct{} // closed when the run is over; what follows is set then
 	report  *runtime.Report
 	err     error
+	was     string       // its status where err does not tell
+	problem *errorObject // the same of err
 	ended   time.Time
 
 	grace    time.Duration
@@ -113,6 +118,9 @@ const (
 	runFinished  = "finished"
 	runFailed    = "failed"
 	runCancelled = "cancelled"
+	// runInterrupted: it is kept, and goes on in the server's next process or
+	// when it is told to.
+	runInterrupted = "interrupted"
 )
 
 func (r *run) status() string {
@@ -128,6 +136,8 @@ func (r *run) status() string {
 // outcome is the status of a run that is over, or whose err is set.
 func (r *run) outcome() string {
 	switch {
+	case r.was != "":
+		return r.was
 	case r.err == nil:
 		return runFinished
 	case cancelled(r.err):
@@ -143,15 +153,15 @@ func cancelled(err error) bool {
 
 // runInfo is a run as clients see it.
 type runInfo struct {
-	ID       string          `json:"id"`
-	Object   string          `json:"object"`
-	Program  string          `json:"program"`
-	Status   string          `json:"status"`
-	Created  int64           `json:"created_at"`
-	Finished int64           `json:"finished_at,omitempty"`
-	Waiting  []waitingTask   `json:"waiting,omitempty"`
-	Report   *runtime.Report `json:"report,omitempty"`
-	Error    *errorObject    `json:"error,omitempty"`
+	ID       string        `json:"id"`
+	Object   string        `json:"object"`
+	Program  string        `json:"program"`
+	Status   string        `json:"status"`
+	Created  int64         `json:"created_at"`
+	Finished int64         `json:"finished_at,omitempty"`
+	Waiting  []waitingTask `json:"waiting,omitempty"`
+	Report   any           `json:"report,omitempty"`
+	Error    *errorObject  `json:"error,omitempty"`
 }
 
 func (r *run) info(whole bool) runInfo {
@@ -162,27 +172,48 @@ func (r *run) info(whole bool) runInfo {
 		}
 		return out
 	}
-	out.Finished = r.ended.Unix()
+	if r.was != runInterrupted {
+		out.Finished = r.ended.Unix()
+	}
 	if whole {
-		out.Report = r.report
+		out.Report = r.reported()
 	}
-	if r.err != nil {
-		o := toError(r.err).body().Error
-		o.Message = r.err.Error() // the program is the client's own
-		out.Error = &o
-	}
+	out.Error = r.failure()
 	return out
+}
+
+// failure is why the run has no value, nil if it has one.
+func (r *run) failure() *errorObject {
+	if r.problem != nil || r.err == nil {
+		return r.problem
+	}
+	o := toError(r.err).body().Error
+	o.Message = r.err.Error() // the program is the client's own
+	return &o
+}
+
+// newRun returns a run that is not begun.
+func (s *Server) newRun(id, program string) *run {
+	r := &run{
+		id: id, program: program, created: time.Now(), log: runtime.NewLog(s.cfg.Limits.Deltas), asks: newQuestions(),
+		cancel: func(error) {}, done: make(chan struct{}), grace: s.cfg.Limits.OrphanGrace,
+	}
+	r.left, r.leave = context.WithCancel(context.Background())
+	return r
 }
 
 // runRequest is what is asked of a run.
 type runRequest struct {
-	program  Program
-	inputs   lang.Args
-	seed     uint64
-	salt     string
-	attached bool
-	trace    trace.SpanContext // whose trace the run belongs to
-	chat     string            // that the run answers
+	program   Program
+	builtIn   bool // it is served to all
+	inputs    lang.Args
+	seed      uint64
+	salt      string
+	cacheSalt string  // the part of salt that the client gave
+	takeUp    *takeUp // of a run that an earlier process began
+	attached  bool
+	trace     trace.SpanContext // whose trace the run belongs to
+	chat      string            // that the run answers
 }
 
 // readRun reads what a run is given.
@@ -199,15 +230,50 @@ func readRun(ctx context.Context, f *fields, t *tenant) (q runRequest) {
 		}
 	}
 	q.seed = uint64(f.whole("seed", 0, math.MinInt64, math.MaxInt64))
-	q.salt = t.salt(readSalt(f, "cache_salt"))
+	q.cacheSalt = readSalt(f, "cache_salt")
+	q.salt = t.salt(q.cacheSalt)
 	return q
 }
 
 // start begins a run.
 func (s *Server) start(t *tenant, q runRequest) (*run, error) {
-	if _, err := q.program.Graph.Bind(q.inputs); err != nil {
+	vars, err := q.program.Graph.Bind(q.inputs)
+	if err != nil {
 		return nil, badRequest("inputs", "%v", err)
 	}
+	r := s.newRun("run-"+randomID()[:20], q.program.Graph.Name)
+	r.attached, r.chat = q.attached, q.chat
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	r.cancel = cancel
+	gone, err := s.enter(t, r)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	if t.shelf != nil {
+		if err := s.keep(t, r, &q, vars); err != nil {
+			cancel(nil)
+			t.mu.Lock()
+			delete(t.runs, r.id)
+			t.order = slices.DeleteFunc(t.order, func(x *run) bool { return x == r })
+			t.mu.Unlock()
+			s.removeRuns(gone)
+			s.wg.Done()
+			return nil, s.notKept(err)
+		}
+	}
+	go func() {
+		defer s.wg.Done()
+		defer cancel(nil)
+		s.removeRuns(gone)
+		s.carryOut(ctx, t, r, q)
+	}()
+	return r, nil
+}
+
+// enter takes a new run in, or says why not. It returns the runs that are
+// forgotten for it. Whoever called it calls s.wg.Done.
+func (s *Server) enter(t *tenant, r *run) (gone []*run, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
@@ -227,59 +293,59 @@ func (s *Server) start(t *tenant, q runRequest) (*run, error) {
 		s.metrics.refused.Inc()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(s.ctx)
-	r := &run{
-		id: "run-" + randomID()[:20], program: q.program.Graph.Name, created: time.Now(),
-		log: runtime.NewLog(s.cfg.Limits.Deltas), asks: newQuestions(), cancel: cancel, done: make(chan struct{}),
-		grace: s.cfg.Limits.OrphanGrace, attached: q.attached, chat: q.chat,
-	}
-	t.remember(r, s.cfg.Limits.Runs)
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
-		defer cancel(nil)
-		s.carryOut(ctx, t, r, q)
-	}()
-	return r, nil
-}
-
-// remember keeps a run and forgets the oldest that are over. t.mu is held.
-func (t *tenant) remember(r *run, keep int) {
 	t.runs[r.id] = r
 	t.order = append(t.order, r)
-	extra := len(t.order) - t.active() - keep
+	s.wg.Add(1)
+	return t.forget(&s.cfg.Limits, time.Now()), nil
+}
+
+// keep makes the files of a new run.
+func (s *Server) keep(t *tenant, r *run, q *runRequest, vars map[string]any) error {
+	g := q.program.Graph
+	graph, err := g.JSON()
+	if err != nil {
+		return err
+	}
+	r.files, err = t.shelf.create(runMeta{
+		Run: r.id, Program: r.program, BuiltIn: q.builtIn, Graph: graph, Inputs: g.EncodeInputs(vars), Seed: q.seed,
+		CacheSalt: q.cacheSalt, Chat: q.chat, Attached: q.attached, Created: r.created,
+	})
+	return err
+}
+
+// forget forgets the oldest runs that are over, beyond the number and the age
+// that are kept, and returns them. t.mu is held.
+func (t *tenant) forget(l *Limits, now time.Time) (gone []*run) {
+	extra := len(t.order) - t.active() - l.Runs
 	kept := t.order[:0]
 	for _, x := range t.order {
-		if extra > 0 && x.over() {
+		if x.over() && (extra > 0 || l.RunAge > 0 && now.Sub(x.ended) > l.RunAge) {
 			extra--
 			delete(t.runs, x.id)
+			gone = append(gone, x)
 			continue
 		}
 		kept = append(kept, x)
 	}
 	clear(t.order[len(kept):])
 	t.order = kept
+	return gone
 }
 
 // runSink counts what the events of a run tell and passes them on.
 type runSink struct {
-	m    *metrics
-	t    *runTrace
-	obs  map[string]*observation // of the nodes at work, by task
-	log  *runtime.Log
-	run  *run
-	work *workClock
-	last uint64
-	over bool
-	why  func() error // why the run was cancelled, nil if it was not
+	m      *metrics
+	t      *runTrace
+	obs    map[string]*observation // of the nodes at work, by task
+	run    *run
+	work   *workClock
+	takeUp *takeUp // nil of a run that began here
+	last   uint64  // number of the last event that was told
+	end    *runtime.Event
+	broken error // why nothing more can be told
 }
 
 func (k *runSink) Emit(e runtime.Event) {
-	if e.Kind == runtime.RunFailed && cancelled(k.why()) {
-		e.Status = runtime.Cancelled
-	}
-	k.last = e.Seq
-	k.over = e.Kind == runtime.RunFinished || e.Kind == runtime.RunFailed
 	k.t.event(&e)
 	k.run.asks.event(&e)
 	switch e.Kind {
@@ -298,6 +364,9 @@ func (k *runSink) Emit(e runtime.Event) {
 			o.delta(backend.Delta{Tokens: e.Tokens})
 		}
 	case runtime.NodeFinished, runtime.NodeCancelled:
+		if e.Restored > 0 { // it was counted when it happened
+			break
+		}
 		k.work.set(false)
 		if e.Does == string(lang.KindWait) {
 			k.run.answered()
@@ -313,47 +382,104 @@ func (k *runSink) Emit(e runtime.Event) {
 		} else {
 			k.m.count(u)
 		}
+	case runtime.RunFinished, runtime.RunFailed:
+		k.end = &e // carryOut knows whether it is the end
+		return
 	}
-	k.log.Emit(e)
+	k.tell(e)
 }
 
-// carryOut runs a program to its end. However it ends, so does its log.
+// tell passes an event on to the run's readers.
+func (k *runSink) tell(e runtime.Event) {
+	if k.takeUp == nil {
+		k.note(e)
+		return
+	}
+	for _, e := range k.takeUp.next(e) {
+		k.note(e)
+	}
+}
+
+// note keeps an event and shows it. One that cannot be kept is not shown, nor are
+// those after it: the run is interrupted.
+func (k *runSink) note(e runtime.Event) {
+	if k.broken != nil {
+		return
+	}
+	if f := k.run.files; f != nil {
+		err := f.events.append(e)
+		if err == nil && f.events.size > f.events.most {
+			events, _ := kept(k.run.log)
+			err = f.events.rewrite(append(events, e))
+		}
+		if err != nil {
+			k.broken = &keepError{"what happens in the run", err}
+			k.run.cancel(k.broken)
+			return
+		}
+	}
+	k.last = e.Seq
+	k.run.log.Emit(e)
+}
+
+// carryOut runs a program to its end. However it ends, so does its log, unless
+// the run is interrupted.
 func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) {
-	limits := s.cfg.Limits.ProgramLimits
 	ctx, spans := s.traces.run(ctx, q.trace, r)
 	if spans != nil {
 		ctx = backend.WithTrace(ctx, &backend.Trace{Step: spans.step})
 	}
+	limits := s.cfg.Limits.ProgramLimits
 	work := newWorkClock(limits.Time, limits.Waiting, func() { r.cancel(errTimeout) })
 	defer work.stop()
-	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, log: r.log, run: r, work: work, why: func() error { return context.Cause(ctx) }}
-	report, err := func() (report *runtime.Report, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				s.cfg.Log.Error("panic in a run", "run", r.id, "panic", v, "stack", string(debug.Stack()))
-				err = &runtime.PanicError{Value: v}
-			}
-		}()
-		return runtime.RunGraph(ctx, s.metered(t.quota), q.program.Graph, q.program.Funcs, q.inputs,
-			runtime.WithRun(r.id), runtime.WithSeed(q.seed), runtime.WithSalt(q.salt), runtime.WithSink(sink),
-			runtime.WithConcurrency(limits.Concurrency), runtime.WithAnswers(r.asks.ask),
-			runtime.WithLimits(runtime.Limits{Nodes: limits.Nodes, Branches: limits.Branches, Text: limits.TextBytes}))
-	}()
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, run: r, work: work, takeUp: q.takeUp}
+	if q.takeUp != nil {
+		sink.last = q.takeUp.last
+	}
+	report, err := s.runProgram(ctx, t, r, q, sink)
+	cause := context.Cause(ctx)
+	if err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	if !sink.over {
-		msg := "the run ended early"
-		if err != nil {
-			msg = err.Error()
+	interrupted := r.files != nil && interrupts(cause, err, q.takeUp != nil && report == nil)
+	if !interrupted {
+		end := sink.end
+		if end == nil {
+			end = &runtime.Event{Seq: sink.last + 1, Time: time.Now(), Kind: runtime.RunFailed, Error: "the run ended early"}
+			if err != nil {
+				end.Error = err.Error()
+			}
 		}
-		r.log.Emit(runtime.Event{Seq: sink.last + 1, Time: time.Now(), Kind: runtime.RunFailed, Error: msg})
+		if end.Status = ""; end.Kind == runtime.RunFailed && cancelled(err) {
+			end.Status = runtime.Cancelled
+		}
+		if sink.tell(*end); sink.broken != nil {
+			interrupted, err = true, sink.broken
+		}
 	}
 	if e, ok := s.be.(interface{ EndRun(string) }); ok {
 		e.EndRun(r.id)
 	}
 	r.asks.end()
 	r.report, r.err, r.ended = report, err, time.Now()
+	switch {
+	case interrupted:
+		switch {
+		case cause == error(errSuspended):
+			err = cause
+		case sink.broken != nil:
+			err = sink.broken
+		}
+		r.interrupt(err)
+		r.files.events.close()
+		if !errors.Is(err, errSuspended) {
+			s.cfg.Log.Error("a run was interrupted; it goes on when the server starts again, or by /v1/runs/{id}/resume", "run", r.id, "error", err)
+		}
+	case r.files != nil:
+		if kerr := r.files.finish(runOutcome{r.outcome(), r.ended, r.failure(), report}, r.log); kerr != nil {
+			s.cfg.Log.Error("the end of a run cannot be kept yet", "run", r.id, "error", kerr)
+		}
+	}
 	// Who sees the end of the run must find it counted.
 	spans.end(r.outcome(), err)
 	s.metrics.runs.WithLabelValues(r.outcome()).Inc()
@@ -363,6 +489,32 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	}
 	close(r.done)
 	r.mu.Unlock()
+}
+
+// runProgram begins a run, or goes on with its journal.
+func (s *Server) runProgram(ctx context.Context, t *tenant, r *run, q runRequest, sink runtime.Sink) (report *runtime.Report, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.cfg.Log.Error("panic in a run", "run", r.id, "panic", v, "stack", string(debug.Stack()))
+			err = &runtime.PanicError{Value: v}
+		}
+	}()
+	limits := s.cfg.Limits.ProgramLimits
+	opts := []runtime.Option{
+		runtime.WithRun(r.id), runtime.WithSeed(q.seed), runtime.WithSalt(q.salt), runtime.WithSink(sink),
+		runtime.WithConcurrency(limits.Concurrency), runtime.WithAnswers(r.asks.ask),
+	}
+	be := s.metered(t.quota)
+	if q.takeUp != nil {
+		if _, err := runtime.ReadJournal(r.files.journal()); err == nil {
+			return runtime.Resume(ctx, be, r.files.journal(), q.program.Funcs, opts...)
+		} // else nothing was recorded, or it says why once more
+	}
+	if r.files != nil {
+		opts = append(opts, runtime.WithJournal(r.files.journal()))
+	}
+	opts = append(opts, runtime.WithLimits(runtime.Limits{Nodes: limits.Nodes, Branches: limits.Branches, Text: limits.TextBytes}))
+	return runtime.RunGraph(ctx, be, q.program.Graph, q.program.Funcs, q.inputs, opts...)
 }
 
 // run finds a run of the tenant's.
@@ -407,7 +559,7 @@ func (s *Server) startRun(w http.ResponseWriter, r *http.Request) error {
 	if err := f.err(); err != nil {
 		return err
 	}
-	if q.program, _, err = s.program(t, r.PathValue("name")); err != nil {
+	if q.program, q.builtIn, err = s.program(t, r.PathValue("name")); err != nil {
 		return err
 	}
 	x, err := s.start(t, q)
@@ -422,6 +574,9 @@ func (s *Server) startRun(w http.ResponseWriter, r *http.Request) error {
 	case wait:
 		select {
 		case <-x.done:
+			if x.interrupted() {
+				return x.stopped()
+			}
 			writeJSON(w, http.StatusOK, x.info(true))
 		case <-r.Context().Done(): // the run goes on
 			return r.Context().Err()
@@ -452,21 +607,44 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	x.settle()
 	writeJSON(w, http.StatusOK, x.info(true))
 	return nil
 }
 
+// settle waits for the moment between the last event of the run and its status:
+// who has seen the one is to find the other.
+func (r *run) settle() {
+	if r.log == nil {
+		return
+	}
+	if _, over := r.log.Since(math.MaxUint64 - 1); over {
+		<-r.done
+	}
+}
+
 // cancelRun is POST /v1/runs/{id}/cancel. It answers when the run is over.
 func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request) error {
-	x, err := tenantOf(r.Context()).run(r.PathValue("id"))
+	t := tenantOf(r.Context())
+	x, err := t.run(r.PathValue("id"))
 	if err != nil {
 		return err
+	}
+	if x.interrupted() {
+		if x, err = s.replace(t, x, s.abandon); err != nil {
+			return err
+		}
 	}
 	x.cancel(errCancelled)
 	select {
 	case <-x.done:
 	case <-r.Context().Done():
 		return r.Context().Err()
+	}
+	if x.interrupted() { // just then
+		if x, err = s.replace(t, x, s.abandon); err != nil {
+			return err
+		}
 	}
 	writeJSON(w, http.StatusOK, x.info(true))
 	return nil
@@ -495,16 +673,22 @@ func (s *Server) runEvents(w http.ResponseWriter, r *http.Request) error {
 // all gets 204, which tells an EventSource not to come again.
 func (s *Server) sendEvents(w http.ResponseWriter, r *http.Request, x *run, after uint64) error {
 	defer x.watch()()
-	if missing, over := x.log.Since(after); over && len(missing) == 0 {
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+	log := x.history(s.cfg.Limits.Deltas)
+	if missing, over := log.Since(after); len(missing) == 0 {
+		switch {
+		case over:
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		case x.interrupted():
+			return x.stopped()
+		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	events := make(chan runtime.Event, 64)
 	go func() {
 		defer close(events)
-		for e := range x.log.Events(ctx, after) {
+		for e := range x.told(ctx, log, after) {
 			select {
 			case events <- e:
 			case <-ctx.Done():
@@ -521,6 +705,11 @@ func (s *Server) sendEvents(w http.ResponseWriter, r *http.Request, x *run, afte
 		case e, ok := <-events:
 			for more := true; more; {
 				if !ok {
+					// The end of the server is for the client to see as the end of
+					// the connection, after which it comes again.
+					if x.interrupted() && !x.suspended() {
+						out.data(x.stopped().body())
+					}
 					out.flush()
 					return nil
 				}

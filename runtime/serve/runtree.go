@@ -102,6 +102,10 @@ func treeOf(events []runtime.Event) (trunk *treeBranch, last uint64) {
 					n.Text = text
 				}
 			}
+		case runtime.NodeRetried: // what it wrote is void
+			if n := nodes[e.Task]; n != nil {
+				n.Text = ""
+			}
 		case runtime.NodeCancelled:
 			node(&e).Status = runCancelled
 		case runtime.NodeFinished:
@@ -123,7 +127,8 @@ func (s *Server) showTree(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	events, _ := x.log.Since(0)
+	x.settle()
+	events, _ := x.history(s.cfg.Limits.Deltas).Since(0)
 	out := runTree{Run: x.id, Program: x.program, Status: x.status(), Error: x.info(false).Error}
 	out.Trunk, out.Seq = treeOf(events)
 	writeJSON(w, http.StatusOK, out)

@@ -49,6 +49,10 @@ type Config struct {
 	// OpenMetrics shows /metrics to those without a key too: scrapers and
 	// routers often bring none. It tells how much all keys together use.
 	OpenMetrics bool
+	// Data is a folder that programs and runs are kept in: they are there again,
+	// and runs go on, when a server is made with the same folder. Without it
+	// they end with the server. One server uses it at a time.
+	Data string
 	// Version is shown at /version.
 	Version string
 	// Traces gets the spans of requests and runs; nil is none. Prompts and
@@ -75,7 +79,8 @@ type Limits struct {
 	Choices       int           // n times the number of prompts in one request; default 128
 	ScoreTokens   int           // of all items of one /v1/score request, each with the query; default 1,048,576
 	Programs      int           // that a tenant may keep; default 256
-	Runs          int           // finished runs that a tenant can still read; default 128
+	Runs          int           // finished runs of a tenant that are kept; default 128
+	RunAge        time.Duration // for which a finished run is kept; 0 is without end
 	ActiveRuns    int           // of a tenant at once; default 64
 	Deltas        int           // kept of a run for readers that come late; default 4096
 	Sockets       int           // websocket connections; default 1024
@@ -163,8 +168,10 @@ type Server struct {
 	inFlight int
 	draining bool
 
+	store *store // nil if nothing is kept
+
 	ctx    context.Context // of runs
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup // runs, timers of runs, websocket connections
 }
 
@@ -202,10 +209,13 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.tools = styleOf(cfg.Template)
 	s.sockets = &sockets{open: map[*socket]struct{}{}}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.metrics = newMetrics(s)
 	s.traces = newTracing(cfg.Traces, cfg.Version, s.cfg.Names[0])
 	s.handler = s.routes()
+	if err := s.openData(); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -220,7 +230,8 @@ func (s *Server) Drain() {
 	s.mu.Unlock()
 }
 
-// Idle waits until no run is active and no generation is in flight, or for ctx.
+// Idle waits until no run is active and no generation is in flight, or for ctx. It
+// does not wait for runs that are kept and wait for an answer.
 func (s *Server) Idle(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -228,7 +239,7 @@ func (s *Server) Idle(ctx context.Context) error {
 		s.mu.Lock()
 		busy := s.inFlight
 		s.mu.Unlock()
-		if busy == 0 && s.tenants.activeRuns() == 0 {
+		if busy == 0 && s.tenants.busyRuns() == 0 {
 			return nil
 		}
 		select {
@@ -240,13 +251,19 @@ func (s *Server) Idle(ctx context.Context) error {
 }
 
 // Close drains the server, cancels its runs, closes its websockets and waits
-// for what it started. Requests in flight are the caller's to end: that is what
+// for what it started. Runs that are kept (Config.Data) stay as they are and go on
+// in the next server. Requests in flight are the caller's to end: that is what
 // http.Server's Shutdown does.
 func (s *Server) Close() error {
 	s.Drain()
-	s.cancel()
+	if s.store != nil {
+		s.cancel(errSuspended)
+	} else {
+		s.cancel(nil)
+	}
 	s.sockets.closeAll()
 	s.wg.Wait()
+	s.store.close()
 	return nil
 }
 
@@ -342,6 +359,7 @@ func (s *Server) routes() http.Handler {
 	on(keyed, "GET /v1/runs/{id}/tree", s.showTree)
 	on(keyed, "POST /v1/runs/{id}/cancel", s.cancelRun)
 	on(keyed, "POST /v1/runs/{id}/approve", s.approve)
+	on(keyed, "POST /v1/runs/{id}/resume", s.resumeRun)
 	on(keyed, "GET /v1/ws", s.websocket)
 	on(keyed, "POST /v1/programs/{name}/agui", s.runAGUI)
 	on(keyed, "POST /v1/programs/{name}/chat", s.runUIMessage)

@@ -18,6 +18,7 @@ type tenant struct {
 	flush  bool // may empty the cache of all
 	quota  *quota
 
+	shelf    *shelf // nil if nothing is kept
 	mu       sync.Mutex
 	programs map[string]Program
 	runs     map[string]*run
@@ -60,6 +61,22 @@ func newTenants(keys []Key, now func() time.Time) (*tenants, error) {
 		t.all = append(t.all, x)
 	}
 	return t, nil
+}
+
+// busyRuns counts the runs that a server which stops waits for. One that waits for
+// an answer and is kept can as well go on later.
+func (t *tenants) busyRuns() int {
+	n := 0
+	for _, x := range t.all {
+		x.mu.Lock()
+		for _, r := range x.order {
+			if !r.over() && (x.shelf == nil || !r.asks.any()) {
+				n++
+			}
+		}
+		x.mu.Unlock()
+	}
+	return n
 }
 
 func (t *tenants) activeRuns() int {

@@ -166,7 +166,7 @@ func (s *Server) startChat(ctx context.Context, t *tenant, program string, f *fi
 		return t.answered(ctx, program, answers)
 	}
 	var err error
-	if q.program, _, err = s.program(t, program); err != nil {
+	if q.program, q.builtIn, err = s.program(t, program); err != nil {
 		return nil, 0, err
 	}
 	if q.inputs == nil {

@@ -28,7 +28,7 @@ type uiStream[T any] interface {
 // an answer, and with ctx.
 func tell[T any](ctx context.Context, x *run, from uint64, u uiStream[T]) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
-		for e := range x.log.Events(ctx, 0) {
+		for e := range x.told(ctx, x.history(0), 0) {
 			out := u.take(e)
 			waits := false
 			switch {
@@ -49,14 +49,14 @@ func tell[T any](ctx context.Context, x *run, from uint64, u uiStream[T]) iter.S
 
 // waitsAt reports whether the run still waits for an answer as it did at an event.
 func (r *run) waitsAt(seq uint64) bool {
-	after, _ := r.log.Since(seq)
+	after, _ := r.history(0).Since(seq)
 	return len(after) == 0 && r.asks.any()
 }
 
 // askedAt returns the number of the last event at which the run waited for all of
 // some tasks; 0 if it never did.
 func (r *run) askedAt(tasks []string) (seq uint64) {
-	events, _ := r.log.Since(0)
+	events, _ := r.history(0).Since(0)
 	open := map[string]bool{}
 	for i := range events {
 		switch e := &events[i]; e.Kind {

@@ -314,6 +314,11 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 		w.stop()
 		<-w.done // no event comes after the answer, and the run can be watched again
 	case "cancel":
+		if x.interrupted() {
+			if _, err := c.s.replace(c.tenant, x, c.s.abandon); err != nil {
+				return m, err
+			}
+		}
 		x.cancel(errCancelled)
 	case "approve":
 		task, answer, err := readAnswer(f)
@@ -354,7 +359,7 @@ func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
 	if graph != nil {
 		q.program, err = c.s.readProgram(c.ctx, graph)
 	} else {
-		q.program, _, err = c.s.program(c.tenant, name)
+		q.program, q.builtIn, err = c.s.program(c.tenant, name)
 	}
 	if err != nil {
 		return m, err
@@ -377,7 +382,7 @@ func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
 func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
 	err := c.follow(x, x.id, m, func(ctx context.Context) {
 		last := after
-		for e := range x.log.Events(ctx, after) {
+		for e := range x.told(ctx, x.history(c.s.cfg.Limits.Deltas), after) {
 			said := sayable(e)
 			if !c.send(ctx, wsMessage{Type: "event", Run: x.id, Event: &said}) {
 				return

@@ -1,4 +1,4 @@
-package runtime
+package filelock
 
 import (
 	"errors"
@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockFile takes f for this open file alone. The lock goes with the process,
+// Take takes f for this open file alone. The lock goes with the process,
 // however it ends. It covers a byte far behind any content, so that readers are
 // not kept out.
-func lockFile(f *os.File) error {
+func Take(f *os.File) error {
 	at := windows.Overlapped{OffsetHigh: 1 << 30}
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
-		return ErrJournalLocked
+		return ErrTaken
 	}
 	return err
 }

@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || illumos || linux || netbsd || openbsd
 
-package runtime
+package filelock
 
 import (
 	"errors"
@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// lockFile takes f for this open file alone. The lock goes with the process,
+// Take takes f for this open file alone. The lock goes with the process,
 // however it ends.
-func lockFile(f *os.File) error {
+func Take(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case errors.Is(err, syscall.EWOULDBLOCK):
-			return ErrJournalLocked
+			return ErrTaken
 		case errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.ENOTSUP):
 			return nil // a file system without locks
 		}
