@@ -351,11 +351,15 @@ func (b *builder) register(pos Pos, f Func, fn any) {
 		b.goFns = map[string]goFn{}
 	}
 	if old, ok := b.goFns[f.Name]; ok && old != id {
-		b.errs = append(b.errs, &Error{Pos: pos, Node: f.Name, Msg: fmt.Sprintf("two Go functions are registered as %q: %s and %s", f.Name, old.name(), id.name()), Hint: "give one of them another name with FuncName"})
+		b.errs = append(b.errs, twoFuncs(pos, f.Name, old, id))
 		return
 	}
 	b.goFns[f.Name] = id
 	b.funcs[f.Name] = f
+}
+
+func twoFuncs(pos Pos, name string, a, b goFn) *Error {
+	return &Error{Pos: pos, Node: name, Msg: fmt.Sprintf("two Go functions are registered as %q: %s and %s", name, a.name(), b.name()), Hint: "give one of them another name with FuncName"}
 }
 
 func (f goFn) name() string {

@@ -24,6 +24,10 @@ type analysis struct {
 
 	defs    map[string][]definition
 	returns []Type
+
+	around []*Graph         // the programs whose check this one is part of
+	progs  map[*Node]*Graph // what nodes run; nil for those that cannot
+	inner  Errors           // own errors of programs that nodes run
 }
 
 // definition is a place that sets a variable.
@@ -44,14 +48,16 @@ func (c *analysis) check() error {
 	if !c.structure() {
 		return c.errs.err()
 	}
+	unplace(g.Body)
 	c.assignIDs(g.Body, "")
 	g.compiled.nodes = map[string]*Node{}
-	g.Walk(func(n *Node) bool { g.compiled.nodes[n.ID] = n; return true })
 	c.define(g.Body, nil)
 	start := c.inputs()
 	c.budget(g.Budget)
 	c.limits(g.Body)
 	c.own = slices.Clone(c.errs)
+	c.programs()
+	c.own = append(c.own, c.inner...)
 	c.body(g.Body, start)
 	g.Output = Type{Kind: TypeAny}
 	if len(c.returns) > 0 {
@@ -63,6 +69,10 @@ func (c *analysis) check() error {
 			g.Output = Type{Kind: TypeAny} // may end without a value
 		}
 	}
+	if len(c.errs) == 0 {
+		c.place(g.Body)
+	}
+	g.Walk(func(n *Node) bool { g.compiled.nodes[n.ID] = n; return true })
 	return c.errs.err()
 }
 

@@ -95,6 +95,10 @@ func (c *analysis) limits(body []*Node) {
 			if n.ForEach.Over == "" {
 				c.fail(n, "no list", "give one with over")
 			}
+		case KindRun:
+			if n.Run.Program != "" && !isPathName(n.Run.Program) {
+				c.fail(n, fmt.Sprintf("%q is no name of a program", clip(n.Run.Program, 40)), "use letters, digits, _ - and .")
+			}
 		case KindSleep:
 			c.pathName(n)
 			c.sleeps(n)

@@ -39,7 +39,10 @@ func Decode(data []byte, file string, opts ...DecodeOption) (*Graph, error) {
 		}
 		return nil, Errors{{Pos: Pos{file, line}, Msg: msg}}
 	}
-	g := d.graph(t)
+	g, all := d.graph(t)
+	if !d.partial {
+		d.unrun(g, all)
+	}
 	c := &analysis{g: g, outputPos: Pos{file, t.line}}
 	checked := c.check()
 	if len(d.errs) > 0 {
@@ -311,7 +314,8 @@ func (t *tree) describe() string {
 	return t.kind.String()
 }
 
-func (d *decoder) graph(t *tree) *Graph {
+// graph reads a document: its program, and those that this one may run.
+func (d *decoder) graph(t *tree) (*Graph, []*Graph) {
 	g := &Graph{}
 	f := d.fields(t, "the program")
 	if v := f.get("coppice"); v == nil {
@@ -320,6 +324,15 @@ func (d *decoder) graph(t *tree) *Graph {
 		d.errorf(v.line, "write coppice: 1, or use a newer coppice", "format version %s is not known here", v.describe())
 	}
 	g.Name = f.name()
+	all := d.programs(f)
+	d.parts(g, f)
+	f.done()
+	g.pick(all)
+	return g, all
+}
+
+// parts reads all but the name of a program.
+func (d *decoder) parts(g *Graph, f *fields) {
 	g.Doc = f.str("doc")
 	g.Budget = d.budget(f)
 	if ins := f.get("inputs"); ins != nil && ins.kind != treeNull {
@@ -330,12 +343,10 @@ func (d *decoder) graph(t *tree) *Graph {
 	}
 	steps := f.get("steps")
 	if steps == nil {
-		d.errorf(t.line, "add steps:", "the program has no steps")
+		d.errorf(f.t.line, "add steps:", "%s has no steps", f.what)
 	} else {
 		g.Body = d.steps(steps)
 	}
-	f.done()
-	return g
 }
 
 func (d *decoder) input(name string, line int, t *tree) Input {

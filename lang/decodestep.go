@@ -1,7 +1,7 @@
 package lang
 
 // stepKinds are the keys that a step can have.
-var stepKinds = []string{"system", "user", "assistant", "tool", "text", "role", "gen", "select", "json", "fork", "when", "repeat", "foreach", "call", "sleep", "wait", "let", "return"}
+var stepKinds = []string{"system", "user", "assistant", "tool", "text", "role", "gen", "select", "json", "fork", "when", "repeat", "foreach", "call", "run", "sleep", "wait", "let", "return"}
 
 func (d *decoder) steps(t *tree) []*Node {
 	switch t.kind {
@@ -118,6 +118,8 @@ func (d *decoder) node(n *Node, f *fields) {
 		if n.ForEach.As == "" {
 			n.ForEach.As = "item"
 		}
+	case KindRun:
+		n.Run = d.run(f)
 	case KindSleep:
 		n.Sleep = d.sleep(f)
 	case KindWait:

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Def is a program written in Go whose result is a T. It is safe for
@@ -18,13 +19,12 @@ type Def[T any] struct {
 	pos   Pos
 
 	once  sync.Once
-	graph *Graph
-	funcs Funcs
-	err   error
+	built atomic.Pointer[built]
 }
 
 // Define declares a program. build is not run before Compile, and then once: it
-// makes the graph, it does not run it. Values that exist only in a run are
+// makes the graph, it does not run it (a program that others run as a step may be
+// built once for each of them). Values that exist only in a run are
 // handles of type Var; the handle that build returns is the program's result. A
 // program without a result is a Def[any] whose build returns Var[any]{}.
 func Define[T any](name string, build func(p *Program) Var[T]) *Def[T] {
@@ -38,17 +38,15 @@ func (d *Def[T]) Name() string { return d.name }
 // and holds everything that is wrong. Later calls return the same graph.
 func (d *Def[T]) Compile() (*Graph, error) {
 	d.once.Do(func() {
-		b := &builder{name: d.name, funcs: Funcs{}, claims: map[*Node][]claim{}}
-		d.graph, d.err = d.compile(b)
-		d.funcs = b.funcs
+		d.built.Store(d.buildIn(newBuilder(d)))
 	})
-	return d.graph, d.err
+	x := d.built.Load()
+	return x.graph, x.err
 }
 
 // Funcs returns the Go functions that the program calls, by name.
 func (d *Def[T]) Funcs() Funcs {
-	d.Compile()
-	return d.funcs
+	return d.compileOnce().funcs
 }
 
 func (d *Def[T]) compile(b *builder) (*Graph, error) {
@@ -108,6 +106,13 @@ type builder struct {
 	output Type            // of the program
 	errs   Errors
 	claims map[*Node][]claim
+
+	chain []definable          // the program being built and those that run it
+	made  map[definable]*built // programs that were built for it
+}
+
+func newBuilder(d definable) *builder {
+	return &builder{name: d.Name(), funcs: Funcs{}, claims: map[*Node][]claim{}, chain: []definable{d}, made: map[definable]*built{}}
 }
 
 // goFn tells Go functions apart, as far as Go can.

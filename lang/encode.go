@@ -35,6 +35,7 @@ func (g *Graph) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	g.Name, g.Doc, g.Inputs, g.Body, g.Output, g.Budget = d.Name, d.Doc, d.Inputs, d.Body, d.Output, d.Budget
+	g.Programs, g.depth, g.size = d.Programs, d.depth, d.size
 	g.compiled.exprs.Clear()
 	g.compiled.templates.Clear()
 	g.compiled.nodes = d.compiled.nodes
@@ -56,6 +57,12 @@ func (g *Graph) Hash() string {
 func (g *Graph) tree(at bool) *tree {
 	e := encoder{at: at}
 	t := new(tree).put("coppice", intTree(Version)).put("name", strTree(g.Name))
+	e.parts(t, g)
+	return t
+}
+
+// parts puts all but the name of a program into a document.
+func (e encoder) parts(t *tree, g *Graph) {
 	e.str(t, "doc", g.Doc)
 	e.budget(t, g.Budget)
 	if len(g.Inputs) > 0 {
@@ -65,11 +72,22 @@ func (g *Graph) tree(at bool) *tree {
 		}
 		t.put("inputs", ins)
 	}
+	if within := g.closure(); !e.inner && len(within) > 0 {
+		ps := &tree{kind: treeMap, block: true}
+		for _, p := range within {
+			pt := &tree{kind: treeMap, block: true}
+			encoder{at: e.at, inner: true}.parts(pt, p)
+			ps.put(p.Name, pt)
+		}
+		t.put("programs", ps)
+	}
 	t.put("steps", e.steps(g.Body))
-	return t
 }
 
-type encoder struct{ at bool }
+type encoder struct {
+	at    bool // with positions
+	inner bool // a program inside of a document
+}
 
 func (e encoder) input(in *Input) *tree {
 	if in.Doc == "" && in.Default == nil && !(e.at && in.Pos.Line > 0) {
@@ -231,6 +249,8 @@ func (e encoder) node(n *Node) (string, *tree) {
 		e.str(m, "as", f.As)
 		m.put("steps", e.steps(f.Body))
 		e.expr(m, "yield", f.Yield)
+	case n.Run != nil:
+		e.run(m, n.Run)
 	case n.Sleep != nil:
 		e.sleep(m, n.Sleep)
 	case n.Wait != nil:

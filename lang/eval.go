@@ -26,6 +26,9 @@ func (g *Graph) Eval(e Expr, vars map[string]any) (any, error) {
 
 // program returns e in the form that runs.
 func (g *Graph) program(e Expr) (*program, error) {
+	if g.origin != nil {
+		g = g.origin
+	}
 	if p, ok := g.compiled.exprs.Load(e); ok {
 		return p.(*program), nil
 	}
@@ -42,6 +45,9 @@ func (g *Graph) program(e Expr) (*program, error) {
 func (g *Graph) Expand(t Template, vars map[string]any) (string, error) {
 	if !strings.Contains(string(t), "${") {
 		return string(t), nil
+	}
+	if g.origin != nil {
+		g = g.origin
 	}
 	if x, ok := g.compiled.templates.Load(t); ok {
 		return x.(*text).expand(vars)

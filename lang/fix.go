@@ -110,7 +110,7 @@ func (f *fixer) body(body []*Node, volatile map[string]bool, branch bool) []*Nod
 			}
 			run = append(run, n)
 			continue
-		case KindCall, KindWait:
+		case KindCall, KindWait, KindRun:
 			volatile[n.Name] = true
 			run = append(run, n)
 			continue

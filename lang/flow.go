@@ -170,6 +170,8 @@ func (c *analysis) node(n *Node, f *flow) effects {
 		if n.Name != "" {
 			c.set(n, n.Name, n.Call.Result, f, e)
 		}
+	case KindRun:
+		c.run(n, f, e)
 	case KindWhen:
 		c.when(n, f, e)
 	case KindRepeat:

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -94,6 +95,9 @@ type line struct {
 	in, id string
 	limb   int // index of its limb, -1 on the trunk
 	ended  bool
+
+	inner  bool  // of a program that a step runs
+	result worth // what that program returns
 }
 
 type fturn struct {
@@ -212,6 +216,8 @@ func (f *forecaster) node(n *Node, l *line) {
 		w := worth{volatile: true, count: -1}
 		w.tokens, w.open = f.unknownOf(n.Wait.Type)
 		l.vars[n.Name] = w
+	case KindRun:
+		f.program(n, l)
 	case KindWhen:
 		f.when(n, l)
 	case KindRepeat:
@@ -221,6 +227,9 @@ func (f *forecaster) node(n *Node, l *line) {
 	case KindLet:
 		l.vars[n.Name] = f.value(n.Let.Value, n.Let.Type, l)
 	case KindReturn:
+		if l.inner {
+			l.result = f.value(n.Return.Value, f.g.Output, l)
+		}
 		l.ended = true
 	}
 }
@@ -274,6 +283,32 @@ func (f *forecaster) when(n *Node, l *line) {
 		*f, *l = *a, *la
 	} else {
 		*f, *l = *b, *lb
+	}
+}
+
+// program forecasts a program that a step runs: in a context of its own, but with
+// the cache that is there.
+func (f *forecaster) program(n *Node, l *line) {
+	g := n.Run.graph
+	in := &line{vars: map[string]worth{}, done: l.done, limb: l.limb, in: n.ID, id: l.instance(n), inner: true}
+	in.result = worth{known: true, count: -1}
+	for i := range g.Inputs {
+		input := &g.Inputs[i]
+		w := worth{count: -1}
+		if k := slices.IndexFunc(n.Run.With, func(a Arg) bool { return a.Name == input.Name }); k >= 0 {
+			w = f.value(n.Run.With[k].Value, input.Type, l)
+		} else if v, err := DecodeValue(input.Default); err == nil {
+			w.value, w.known = v, true
+		}
+		in.vars[input.Name] = w
+	}
+	outer := f.g
+	f.g = g
+	f.body(g.Body, in)
+	f.g = outer
+	l.done = in.done
+	if n.Name != "" {
+		l.vars[n.Name] = in.result
 	}
 }
 
@@ -376,7 +411,7 @@ func item(items []worth, i int) worth {
 
 func (f *forecaster) fork(n *Node, l *line) {
 	fk := n.Fork
-	if !f.trunkSeen {
+	if !f.trunkSeen && !l.inner {
 		f.setTrunk(l, false)
 	}
 	id := l.instance(n)

@@ -110,7 +110,7 @@ func (f *forecaster) ask(n *Node, l *line) ([]int32, *tally, bool) {
 		return nil, nil, false
 	}
 	f.asked++
-	if !f.trunkSeen && !f.hasFork() {
+	if !f.trunkSeen && !l.inner && !f.hasFork() {
 		f.setTrunk(l, true)
 	}
 	ids := f.prompt(l, true)
@@ -135,7 +135,7 @@ func (f *forecaster) hasFork() bool {
 	found := false
 	f.g.Walk(func(n *Node) bool {
 		found = found || n.Kind == KindFork
-		return !found
+		return !found && n.Run == nil
 	})
 	return found
 }

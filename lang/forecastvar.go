@@ -13,7 +13,11 @@ func (f *forecaster) expand(n *Node, t Template, l *line) []fpart {
 		return nil
 	}
 	var typs []Type
-	if x, ok := f.g.compiled.templates.Load(t); ok {
+	g := f.g
+	if g.origin != nil {
+		g = g.origin
+	}
+	if x, ok := g.compiled.templates.Load(t); ok {
 		for _, p := range x.(*text).pieces {
 			if p.ex != nil {
 				typs = append(typs, p.typ)

@@ -12,10 +12,22 @@ type Graph struct {
 	Inputs []Input
 	Body   []*Node
 	Budget Budget
+	// Programs are those that nodes run as a step, in the order in which they are
+	// named first.
+	Programs []*Graph
 	// Output is the type of the value that the program returns.
 	Output Type
 
 	compiled compiled // expressions and templates in the form that runs
+
+	at     Pos      // where it begins, of a program inside of a document
+	beside []string // the programs of its document
+	depth  int      // of programs that run programs
+	size   int      // nodes, with those of the programs that they run
+	failed bool     // its check
+	// Of what a node runs: the program, and the id of the node.
+	origin *Graph
+	within string
 }
 
 // Input is a value that a run is given.
@@ -51,6 +63,7 @@ const (
 	KindWhen    Kind = "when"    // one body or the other
 	KindRepeat  Kind = "repeat"  // a body until a condition holds, bounded
 	KindForEach Kind = "foreach" // a body for each item, one after the other
+	KindRun     Kind = "run"     // another program
 	KindSleep   Kind = "sleep"   // wait for a time
 	KindWait    Kind = "wait"    // wait for an answer from outside
 	KindLet     Kind = "let"     // a variable from an expression
@@ -85,6 +98,7 @@ type Node struct {
 	When    *WhenNode
 	Repeat  *RepeatNode
 	ForEach *ForEachNode
+	Run     *RunNode
 	Sleep   *SleepNode
 	Wait    *WaitNode
 	Let     *LetNode

@@ -80,6 +80,8 @@ func (n *Node) payload() Kind {
 		return KindRepeat
 	case n.ForEach != nil:
 		return KindForEach
+	case n.Run != nil:
+		return KindRun
 	case n.Sleep != nil:
 		return KindSleep
 	case n.Wait != nil:
@@ -95,7 +97,7 @@ func (n *Node) payload() Kind {
 func (n *Node) payloads() int {
 	count := 0
 	for _, set := range []bool{n.Text != nil, n.Role != nil, n.Gen != nil, n.Select != nil, n.JSON != nil, n.Fork != nil,
-		n.Call != nil, n.When != nil, n.Repeat != nil, n.ForEach != nil, n.Sleep != nil, n.Wait != nil, n.Let != nil, n.Return != nil} {
+		n.Call != nil, n.When != nil, n.Repeat != nil, n.ForEach != nil, n.Run != nil, n.Sleep != nil, n.Wait != nil, n.Let != nil, n.Return != nil} {
 		if set {
 			count++
 		}

@@ -196,7 +196,7 @@ func TestReferenceNamesWhatThereIs(t *testing.T) {
 		has("clock", "`"+w+"`")
 	}
 	for what, n := range map[string]int{
-		"values in a document": maxTreeNodes, "nesting of a document": maxTreeDepth, "steps": maxNodes, "bodies inside of bodies": maxBodyDepth,
+		"values in a document": maxTreeNodes, "nesting of a document": maxTreeDepth, "steps": maxNodes, "bodies inside of bodies": maxBodyDepth, "programs that run programs": maxRunDepth,
 		"rounds of a repeat": maxRepeat, "answers of one `n`": maxSamples, "tries": maxTries, "attempts": maxAttempts,
 		"nodes of an expression": maxExprNodes, "nesting of an expression": maxExprDepth,
 		"rounds of nested predicates in one evaluation": maxExprSteps, "nesting of types": maxTypeDepth, "nesting of values": maxValueDepth,

@@ -120,7 +120,7 @@ func (l *linter) order(body []*Node, at *layout) {
 					at.volatile[n.Name] = true
 				}
 			}
-		case KindCall, KindWait:
+		case KindCall, KindWait, KindRun:
 			at.volatile[n.Name] = true
 		case KindFork:
 			bodies := n.bodies()
@@ -213,7 +213,7 @@ func (l *linter) unused() {
 				}
 			}
 		}
-		return true
+		return n.Run == nil // a program of its own
 	})
 	for i := range l.g.Inputs {
 		if in := &l.g.Inputs[i]; !read[in.Name] {
@@ -277,7 +277,7 @@ func asksModel(n *Node) bool {
 		case KindGen, KindJSON, KindSelect:
 			found = true
 		}
-		return !found
+		return !found && k.Run == nil // a program has its own context
 	})
 	return found
 }
@@ -286,7 +286,7 @@ func asksModel(n *Node) bool {
 func contextFree(n *Node) bool {
 	calls := false
 	walkBody([]*Node{n}, func(k *Node) bool {
-		calls = calls || k.Kind == KindCall || k.Kind == KindWait || k.Kind == KindSleep
+		calls = calls || k.Kind == KindCall || k.Kind == KindWait || k.Kind == KindSleep || k.Kind == KindRun
 		return !calls
 	})
 	return calls
@@ -328,6 +328,12 @@ func (n *Node) exprs() []Expr {
 		return n.Call.Args
 	case n.Wait != nil:
 		return n.Wait.Ask.exprs()
+	case n.Run != nil:
+		out := make([]Expr, len(n.Run.With))
+		for i, a := range n.Run.With {
+			out[i] = a.Value
+		}
+		return out
 	case n.When != nil:
 		return []Expr{n.When.If}
 	case n.Repeat != nil:

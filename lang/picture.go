@@ -48,6 +48,9 @@ type drawing struct {
 	pen    pen
 	next   int
 	arrows [][3]string // from, to, label
+
+	inner   int    // programs that a step runs around this place
+	returns []port // of the innermost of them
 }
 
 // port is the end of an arrow that is still to be drawn.
@@ -150,8 +153,13 @@ func (d *drawing) node(n *Node, in []port) []port {
 		in = d.step(in, label, boxCall)
 	case KindLet:
 		in = d.step(in, n.Name+" = "+preview(string(n.Let.Value), 40), boxText)
+	case KindRun:
+		in = d.program(n, in)
 	case KindReturn:
-		d.step(in, "return "+preview(string(n.Return.Value), 40), boxEnd)
+		out := d.step(in, "return "+preview(string(n.Return.Value), 40), boxEnd)
+		if d.inner > 0 { // back to what runs the program
+			d.returns = append(d.returns, out...)
+		}
 		return nil
 	case KindFork:
 		in = d.fork(n, in)
@@ -185,6 +193,22 @@ func (d *drawing) loop(n *Node, label string, body []*Node, in []port) []port {
 	if len(out) == 0 {
 		return nil
 	}
+	return out
+}
+
+// program draws a program that a step runs, in a frame.
+func (d *drawing) program(n *Node, in []port) []port {
+	label := n.Run.Program
+	if n.Name != "" && n.Name != label {
+		label = n.Name + " = " + label
+	}
+	d.pen.open(d.id(), "run "+label)
+	head := d.step(in, label, boxEnd)
+	outer := d.returns
+	d.returns, d.inner = nil, d.inner+1
+	out := append(d.body(n.Run.graph.Body, head), d.returns...)
+	d.returns, d.inner = outer, d.inner-1
+	d.pen.close()
 	return out
 }
 

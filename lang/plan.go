@@ -110,6 +110,9 @@ func planBody(s *S, nodes []*Node, set map[string]bool) []*Node {
 			r := *c.Role
 			r.Body = planBody(s, r.Body, set)
 			c.Role = &r
+		case c.Run != nil:
+			r := *c.Run
+			c.Run = &r
 		case c.Repeat != nil && s.rounds[n] > 0:
 			r := *c.Repeat
 			r.Body = planBody(s, r.Body, set)

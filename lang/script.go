@@ -424,6 +424,9 @@ func (s *S) appended(n *Node) {
 		if s.flow.dead {
 			c.fail(n, "Return in a script", "use Go's return")
 		}
+		if len(c.errs) == 0 {
+			c.place([]*Node{n})
+		}
 	}) {
 		return
 	}
@@ -491,6 +494,12 @@ func traceOf(trace uint64, a Ask) uint64 {
 	if a.Node != nil {
 		h.WriteString(a.Node.ID)
 		h.Write(encoder{}.step(a.Node).appendJSON(nil))
+		walkBody([]*Node{a.Node}, func(n *Node) bool {
+			if n.Run != nil && n.Run.def != nil {
+				h.WriteString(n.Run.def.Hash())
+			}
+			return n.Run == nil
+		})
 	}
 	return h.Sum64()
 }

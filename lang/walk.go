@@ -1,7 +1,8 @@
 package lang
 
 // Walk calls f for each node in the order of the source, a node before its
-// bodies. If f returns false the node's bodies are left out.
+// bodies. If f returns false the node's bodies are left out. The steps of a program
+// that a node runs are its body.
 func (g *Graph) Walk(f func(*Node) bool) { walkBody(g.Body, f) }
 
 func walkBody(body []*Node, f func(*Node) bool) {
@@ -61,6 +62,8 @@ func (n *Node) bodies() []body {
 		return []body{{nodes: n.Repeat.Body}}
 	case n.ForEach != nil:
 		return []body{{nodes: n.ForEach.Body}}
+	case n.Run != nil && n.Run.graph != nil:
+		return []body{{nodes: n.Run.graph.Body}}
 	}
 	return nil
 }

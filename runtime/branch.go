@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-run/coppice/lang"
 )
 
-// branch is one line of a program: the trunk, or one branch of a fork. It has a
+// branch is one line of a program: the trunk, or one branch of a fork; a program that
+// is a step is a fork of one branch that begins with nothing. It has a
 // context, variables, and a stack of the bodies it is in. It either can take a
 // step, or waits for one task, or waits for one fork.
 type branch struct {
@@ -18,6 +19,10 @@ type branch struct {
 	status Status
 	err    error
 	value  any // what it yielded
+
+	graph *lang.Graph // the program that it belongs to
+	root  bool        // the trunk of a program that is a step
+	ran   *Ran        // what came of that program where it ran apart
 
 	prompt   prompt
 	base     int            // turns that the prompt began with
@@ -110,7 +115,7 @@ func (b *branch) unset(name string) {
 func (b *branch) forget(outer int) {
 	kept := b.own[:outer]
 	for _, name := range b.own[outer:] {
-		if b.fork != nil {
+		if b.fork != nil && !b.root {
 			if _, ok := b.fork.parent.vars[name]; ok {
 				kept = append(kept, name)
 				continue

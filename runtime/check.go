@@ -147,6 +147,8 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 			c.need(n, n.JSON.Sampling.Seed == nil || c.have.Seed, "seed", "it has a seed")
 		case lang.KindSelect:
 			c.need(n, c.have.Score, "score", "it compares the likelihood of options")
+		case lang.KindRun:
+			c.body(n.Run.Graph().Body, false)
 		case lang.KindRole:
 			c.body(n.Role.Body, true)
 		case lang.KindWhen:

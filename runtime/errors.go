@@ -135,6 +135,7 @@ var codes = []struct {
 	{"closed", backend.ErrClosed},
 	{"panic", ErrPanic},
 	{"no_answer", ErrNoAnswer},
+	{"budget", ErrBudget},
 	{"timeout", context.DeadlineExceeded},
 	{"cancelled", context.Canceled},
 }
@@ -194,6 +195,12 @@ func failedTasks(err error) []string {
 			for _, b := range e.Branches {
 				walk(b.Err)
 			}
+		case *ProgramError:
+			if _, ok := e.Err.(*Failure); ok {
+				ids = append(ids, e.Task)
+				return
+			}
+			walk(e.Err)
 		case interface{ Unwrap() error }: // a script's own words around it
 			walk(e.Unwrap())
 		case interface{ Unwrap() []error }:

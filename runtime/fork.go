@@ -80,7 +80,7 @@ func (m *Machine) startFork(b *branch, n *lang.Node) error {
 	for i := range kids {
 		c := &kids[i]
 		f.branches[i] = c
-		c.fork, c.index, c.status = f, i, Running
+		c.fork, c.index, c.status, c.graph = f, i, Running, b.graph
 		c.prompt = b.prompt.child()
 		c.base = len(c.prompt.turns)
 		if c.base > 0 {
@@ -135,6 +135,10 @@ func (m *Machine) joined(f *fork, b *branch) {
 		f.finished++
 	} else {
 		f.failed++
+	}
+	if f.node.Run != nil {
+		m.joinProgram(f, b)
+		return
 	}
 	open := len(f.branches) - f.finished - f.failed
 	switch p := f.node.Fork.Join; p.Kind {

@@ -22,6 +22,12 @@ type Options struct {
 	Salt string
 	// Limits bound what the program may do.
 	Limits Limits
+	// Apart makes tasks of programs that are steps, for a driver that runs each in a
+	// machine of its own ([NewApart]).
+	Apart bool
+	// Within is the id of the task that the program is of, if it is a step of
+	// another that runs it apart.
+	Within string
 }
 
 // Limits bound a run, so that a hostile or mistaken program ends. Zero fields
@@ -135,6 +141,9 @@ type BranchChange struct {
 	Label  string
 	Status Status // Running: it started
 	Err    error  // of a failed branch
+	// Budget is that of a program which starts as a step: its driver ends it by a
+	// failure of the task that has the branch's id.
+	Budget lang.Budget
 }
 
 // New returns a machine at the start of a run. Inputs are what lang.Graph.Bind
@@ -146,10 +155,15 @@ func New(g *lang.Graph, inputs map[string]any, opt Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.trunk.enter(frame{body: g.Body})
+	m.begin()
+	return m, nil
+}
+
+// begin runs the program to its first tasks.
+func (m *Machine) begin() {
+	m.trunk.enter(frame{body: m.graph.Body, enclosing: m.graph.Within(), instance: m.opt.Within})
 	m.runnable = append(m.runnable, m.trunk)
 	m.drain()
-	return m, nil
 }
 
 // newMachine returns a machine whose trunk has nothing to do yet.
@@ -159,7 +173,7 @@ func newMachine(g *lang.Graph, inputs map[string]any, opt Options) (*Machine, er
 	}
 	opt.Limits = opt.Limits.withDefaults()
 	m := &Machine{graph: g, opt: opt, tasks: make(map[string]*task)}
-	m.trunk = &branch{status: Running, vars: make(map[string]any, len(inputs)+8)}
+	m.trunk = &branch{id: opt.Within, status: Running, graph: g, vars: make(map[string]any, len(inputs)+8)}
 	for _, in := range g.Inputs {
 		if v, ok := inputs[in.Name]; ok {
 			m.trunk.set(in.Name, v)
@@ -258,6 +272,11 @@ func (m *Machine) Apply(r Result) error {
 	m.results = append(m.results, r)
 	t.state = taskFinished
 	b := t.branch
+	if t.Program != nil {
+		m.takeRan(t, &r)
+		m.drain()
+		return nil
+	}
 	b.task = nil
 	b.cost.add(r.usage())
 	if err := m.take(b, t, &r); err != nil {
@@ -286,6 +305,8 @@ func (t *task) check(r *Result) error {
 		return fmt.Errorf("%w: %d of generate, score, value and failure are set", ErrBadResult, n)
 	case r.Failure != nil:
 		return nil
+	case t.Program != nil && t.branch.task != t:
+		return fmt.Errorf("%w: the program runs here, and only a failure can end it", ErrBadResult)
 	case t.Generate != nil && r.Generate == nil:
 		return fmt.Errorf("%w: it was a generation", ErrBadResult)
 	case t.Score != nil && r.Score == nil:
@@ -373,19 +394,9 @@ func (m *Machine) cancel(b *branch) {
 	}
 	b.status = Cancelled
 	b.stack = nil
-	if t := b.task; t != nil {
-		t.state = taskCancelled
-		t.release()
-		b.task = nil
-		if t.seen {
-			m.changes.Cancel = append(m.changes.Cancel, t.ID)
-		}
-	}
-	if b.waiting != nil {
-		for _, c := range b.waiting.branches {
-			m.cancel(c)
-		}
-		b.waiting = nil
+	m.abandon(b)
+	if b.root {
+		m.tasks[b.id].state = taskCancelled
 	}
 	m.changes.Branches = append(m.changes.Branches, BranchChange{ID: b.id, Label: b.label, Status: Cancelled})
 }

@@ -134,6 +134,9 @@ func (r *runner) checkReliable(ctx context.Context) error {
 	}
 	var errs []error
 	r.graph.Walk(func(n *lang.Node) bool {
+		if n.Run != nil && n.Run.Graph().Budget.Cost > 0 && r.cfg.prices == nil {
+			errs = append(errs, &NodeError{Task: n.ID, Node: n.ID, Pos: n.Pos, Err: fmt.Errorf("the budget of program %s bounds the cost, and no prices are given: use WithPrices (--price-input and --price-output)", n.Run.Program)})
+		}
 		if t := n.Terms(); t != nil {
 			for _, f := range t.Fallback {
 				if !slices.Contains(names, f) {

@@ -37,12 +37,12 @@ type Report struct {
 	Turns []backend.Turn `json:"-"`
 }
 
-// Branch is one branch of a fork.
+// Branch is one branch of a fork, or a program that was a step.
 type Branch struct {
 	ID     string          `json:"id"`    // instance id, e.g. "looks[1]"
-	Fork   string          `json:"fork"`  // instance id of its fork
+	Fork   string          `json:"fork"`  // instance id of its fork; of a program its own
 	Index  int             `json:"index"` // among the fork's branches
-	Label  string          `json:"label"` // its item, or the name of its arm
+	Label  string          `json:"label"` // its item, or the name of its arm or program
 	Status Status          `json:"status"`
 	Error  string          `json:"error,omitempty"`
 	Value  json.RawMessage `json:"value"` // what it yielded
@@ -81,6 +81,16 @@ func (m *Machine) Report() *Report {
 	r.Usage = c.usage()
 	seen := map[string]bool{}
 	for i := range m.results {
+		if ran := m.results[i].Ran; ran != nil {
+			r.Tasks += ran.Tasks - 1
+			r.Retries += ran.Retries
+			for by, n := range ran.Fallbacks {
+				if r.Fallbacks == nil {
+					r.Fallbacks = map[string]int{}
+				}
+				r.Fallbacks[by] += n
+			}
+		}
 		if a := m.results[i].Attempts; a > 1 {
 			r.Retries += a - 1
 		}
@@ -96,6 +106,8 @@ func (m *Machine) Report() *Report {
 			emulated = res.Generate.Emulated
 		case res.Score != nil:
 			emulated = res.Score.Emulated
+		case res.Ran != nil:
+			emulated = res.Ran.Emulated
 		}
 		for _, e := range emulated {
 			if !seen[e] {
@@ -121,28 +133,45 @@ func (e *encoder) branches(b *branch) []Branch {
 	out := make([]Branch, 0, n)
 	for _, f := range b.forks {
 		for _, c := range f.branches {
+			if c.ran != nil {
+				out = append(out, c.ran.Branch)
+				continue
+			}
 			var used cost
 			used.addBranch(c)
 			turns := c.prompt.since(c.base, c.parts)
 			br := Branch{
 				ID: c.id, Fork: f.id, Index: c.index, Label: c.label, Status: c.status,
-				Value:     e.shown(c.value, f.node.Fork.Elem),
+				Value:     e.shown(c.value, f.yields()),
 				Variables: e.variables(c),
-				Turns:     make([]Turn, 0, len(turns)),
+				Turns:     turnsOf(turns),
 				Usage:     used.usage(),
 				Err:       c.err,
 			}
 			if c.err != nil {
 				br.Error = c.err.Error()
 			}
-			for _, t := range turns {
-				br.Turns = append(br.Turns, Turn{Role: t.Role, Text: t.Text()})
-			}
 			if len(c.forks) > 0 {
 				br.Branches = e.branches(c)
 			}
 			out = append(out, br)
 		}
+	}
+	return out
+}
+
+// yields returns the type of what the branches of a fork give.
+func (f *fork) yields() lang.Type {
+	if f.node.Run != nil {
+		return f.node.Run.Graph().Output
+	}
+	return f.node.Fork.Elem
+}
+
+func turnsOf(turns []backend.Turn) []Turn {
+	out := make([]Turn, 0, len(turns))
+	for _, t := range turns {
+		out = append(out, Turn{Role: t.Role, Text: t.Text()})
 	}
 	return out
 }

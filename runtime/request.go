@@ -80,7 +80,7 @@ func (m *Machine) salt(b *branch, n *lang.Node) (string, error) {
 	if of == "" {
 		return m.opt.Salt, nil
 	}
-	s, err := m.graph.Expand(of, b.vars)
+	s, err := b.graph.Expand(of, b.vars)
 	if err != nil || s == "" {
 		return m.opt.Salt, err
 	}

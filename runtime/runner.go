@@ -41,6 +41,8 @@ type runner struct {
 	waiting  int                  // of flight, tasks that wait
 	batch    []Result
 	taken    []outcome
+	bounded  []*bounded  // programs that are steps, with budgets of their own
+	late     chan string // tasks of those whose time is over
 }
 
 // flight is a task that runs.
@@ -77,7 +79,9 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 	r.flight = map[string]*flight{}
 	r.outcomes = make(chan outcome, 16)
 	r.gone = make(chan struct{})
+	r.late = make(chan string)
 	defer close(r.gone)
+	defer r.stopClocks()
 	ctx, stop := r.inTime(ctx)
 	defer stop()
 	tasks, cancel := context.WithCancel(ctx)
@@ -142,6 +146,11 @@ func (r *runner) loop(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return r.interrupted(ctx)
 		}
+		if again, err := r.overspent(); err != nil {
+			return err
+		} else if again {
+			continue
+		}
 		if err := r.launch(); err != nil {
 			return err
 		}
@@ -154,6 +163,11 @@ func (r *runner) loop(ctx context.Context) error {
 		select {
 		case o := <-r.outcomes:
 			r.taken = append(r.taken[:0], o)
+		case id := <-r.late:
+			if err := r.outOfTime(id); err != nil {
+				return err
+			}
+			continue
 		case <-ctx.Done():
 			return r.interrupted(ctx)
 		}
@@ -179,6 +193,7 @@ func (r *runner) follow() {
 		}
 		r.forget(func(t Task) bool { return t.ID == id })
 	}
+	r.bound(c.Branches)
 	if r.em != nil {
 		for _, b := range c.Branches {
 			if b.ID == "" {
@@ -382,7 +397,7 @@ func (r *runner) apply(ctx context.Context) error {
 // announce tells listeners of a result.
 func (r *runner) announce(t *Task, res *Result, restored bool) {
 	r.used.add(res.usage())
-	if r.em == nil {
+	if r.em == nil || t.Program != nil { // the end of its branch says it
 		return
 	}
 	e := finishedEvent(t, res)

@@ -78,6 +78,8 @@ func (m *Machine) exec(b *branch, n *lang.Node) error {
 		return m.startWait(b, n)
 	case lang.KindFork:
 		return m.startFork(b, n)
+	case lang.KindRun:
+		return m.startRun(b, n)
 	case lang.KindWhen:
 		v, err := m.eval(b, n.When.If)
 		if err != nil {
@@ -110,7 +112,7 @@ func (m *Machine) eval(b *branch, e lang.Expr) (any, error) {
 	v, ok := lookup(string(e), b.vars)
 	if !ok {
 		var err error
-		if v, err = m.graph.Eval(e, b.vars); err != nil {
+		if v, err = b.graph.Eval(e, b.vars); err != nil {
 			return nil, err
 		}
 	}
@@ -173,7 +175,7 @@ func lookup(e string, vars map[string]any) (any, bool) {
 }
 
 func (m *Machine) addText(b *branch, n *lang.TextNode) error {
-	s, err := m.graph.Expand(n.Content, b.vars)
+	s, err := b.graph.Expand(n.Content, b.vars)
 	if err != nil {
 		return err
 	}
@@ -219,6 +221,10 @@ func (m *Machine) leave(b *branch) {
 func (m *Machine) leaveBranch(b *branch) {
 	if b.fork == nil {
 		m.finish(nil, nil)
+		return
+	}
+	if b.root {
+		m.finishProgram(b, nil)
 		return
 	}
 	fn := b.fork.node
@@ -342,12 +348,15 @@ func (m *Machine) nextItem(b *branch, f *frame) error {
 
 // ret ends the program.
 func (m *Machine) ret(b *branch, n *lang.Node) error {
-	if b.fork != nil {
+	if b.fork != nil && !b.root {
 		return errors.New("return inside a branch: a branch gives its value by yield")
 	}
 	v, err := m.eval(b, n.Return.Value)
 	if err != nil {
 		return err
+	}
+	if b.root {
+		return m.returned(b, v)
 	}
 	text, err := m.encode(v, m.graph.Output)
 	if err != nil {

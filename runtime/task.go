@@ -11,7 +11,7 @@ import (
 )
 
 // Task is something that must be carried out for a run to go on. Exactly one of
-// Generate, Score, Call, Sleep and Wait is set. What it points to belongs to the
+// Generate, Score, Call, Sleep, Wait and Program is set. What it points to belongs to the
 // machine and must not be changed.
 type Task struct {
 	// ID is the node's instance id: its path with the index of each branch and
@@ -30,6 +30,7 @@ type Task struct {
 	Call     *Call                 `json:"call,omitempty"`
 	Sleep    *Sleep                `json:"sleep,omitempty"`
 	Wait     *Wait                 `json:"wait,omitempty"`
+	Program  *Program              `json:"program,omitempty"`
 
 	fn *lang.Func // that Call is of, in a script
 }
@@ -73,12 +74,14 @@ type Result struct {
 	Task     string               `json:"task"`
 	Generate *backend.Result      `json:"generate,omitempty"`
 	Score    *backend.ScoreResult `json:"score,omitempty"`
-	Value    json.RawMessage      `json:"value,omitempty"` // what a call returned, or the answer to a wait; null of a sleep
+	Value    json.RawMessage      `json:"value,omitempty"` // what a call or program returned, or the answer to a wait; null of a sleep
 	Failure  *Failure             `json:"failure,omitempty"`
 	// Attempts is how many it took, if that is more than one.
 	Attempts int `json:"attempts,omitempty"`
 	// By names the fallback that answered; empty: the run's own backend.
 	By string `json:"by,omitempty"`
+	// Ran is what a program gave that ran apart.
+	Ran *Ran `json:"ran,omitempty"`
 }
 
 // usage returns what the result cost.
@@ -88,6 +91,8 @@ func (r *Result) usage() backend.Usage {
 		return r.Generate.Usage
 	case r.Score != nil:
 		return r.Score.Usage
+	case r.Ran != nil:
+		return r.Ran.Usage
 	}
 	return backend.Usage{}
 }

@@ -98,7 +98,7 @@ func (m *Machine) startSleep(b *branch, n *lang.Node) {
 }
 
 func (m *Machine) startWait(b *branch, n *lang.Node) error {
-	ask, err := m.graph.Expand(n.Wait.Ask, b.vars)
+	ask, err := b.graph.Expand(n.Wait.Ask, b.vars)
 	if err != nil {
 		return err
 	}

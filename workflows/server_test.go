@@ -162,6 +162,7 @@ func (d *distant) Score(ctx context.Context, req *backend.ScoreRequest) (*backen
 type model struct {
 	mu    sync.Mutex
 	count map[string]int
+	total int
 	pause time.Duration
 	url   string
 }
@@ -176,6 +177,7 @@ func newModel(t *testing.T, pause time.Duration) *model {
 		id := r.URL.Query().Get("id")
 		m.mu.Lock()
 		m.count[id]++
+		m.total++
 		m.mu.Unlock()
 		select {
 		case <-time.After(m.pause):
@@ -187,6 +189,13 @@ func newModel(t *testing.T, pause time.Duration) *model {
 	t.Cleanup(s.Close)
 	m.url = s.URL
 	return m
+}
+
+// asked returns how many requests there were in all.
+func (m *model) asked() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.total
 }
 
 func (m *model) calls(id string) int {
@@ -348,6 +357,7 @@ func TestServerKilled(t *testing.T) {
 
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	ctx := context.Background()
+	seen := 0 // tasks that were finished at a kill
 	for done := 0; done < kills; {
 		name := fmt.Sprintf("disturbed-%d", done)
 		var run *Run
@@ -369,12 +379,17 @@ func TestServerKilled(t *testing.T) {
 		known := map[string]int{} // finished tasks, and how often the model was asked then
 	run:
 		for {
-			select {
-			case err := <-over:
-				require.NoError(t, err)
-				break run
-			case <-time.After(time.Duration(50+rng.IntN(400)) * time.Millisecond):
+			// In the middle of some request: a slow machine gets that far too.
+			asked, more := m.asked(), 1+rng.IntN(6)
+			for patience := time.Now().Add(time.Minute); m.asked() < asked+more && time.Now().Before(patience); {
+				select {
+				case err := <-over:
+					require.NoError(t, err)
+					break run
+				case <-time.After(5 * time.Millisecond):
+				}
 			}
+			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 			if done == kills {
 				require.NoError(t, <-over)
 				break
@@ -403,6 +418,7 @@ func TestServerKilled(t *testing.T) {
 		for id, n := range known {
 			require.Equal(t, n, m.calls(id), "%s was finished and asked again", id)
 		}
+		seen += len(known)
 		m.mu.Lock()
 		clear(m.count)
 		m.mu.Unlock()
@@ -412,7 +428,9 @@ func TestServerKilled(t *testing.T) {
 	data, err := os.ReadFile(s.effects())
 	require.NoError(t, err)
 	keys := map[string]string{}
+	lines := 0
 	for line := range strings.Lines(string(data)) {
+		lines++
 		k, what, ok := strings.Cut(strings.TrimSpace(line), "\t")
 		require.True(t, ok)
 		if old, seen := keys[k]; seen {
@@ -428,6 +446,9 @@ func TestServerKilled(t *testing.T) {
 	for run, n := range perRun {
 		require.Equal(t, 16, n, run)
 	}
+	require.Positive(t, seen, "no kill came when a task was finished")
+	t.Logf("%d kills in %d runs: %d tasks were finished at a kill, none was computed again; %d effects, %d attempts at them came again with the key of the first",
+		kills, len(perRun), seen, len(keys), lines-len(keys))
 }
 
 // TestServerAnswersPeople: the handlers work over the wire.
