@@ -1,6 +1,9 @@
 package compute
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // TileTokens is the number of tokens that a kernel computes together.
 const TileTokens = 8
@@ -53,8 +56,9 @@ type Acts struct {
 	quants [Floats]quants
 	f      []float32 // [tile][cols][t] unquantised
 
-	width int         // columns that there is room for
-	rooms chan []byte // for unpacked panels of that width, not in use
+	width int // columns that there is room for
+	mu    sync.Mutex
+	rooms [][]byte // for unpacked panels of that width, not in use
 }
 
 // quants are activations in a quantised form.
@@ -69,7 +73,7 @@ type quants struct {
 // NewActs returns room for the given numbers of tokens and columns.
 func NewActs(tokens, cols int) *Acts {
 	nb := (cols + BlockCols - 1) / BlockCols
-	a := &Acts{f: make([]float32, tokens*cols), width: nb * BlockCols, rooms: make(chan []byte, mostRooms)}
+	a := &Acts{f: make([]float32, tokens*cols), width: nb * BlockCols}
 	for i := range a.quants {
 		a.quants[i] = quants{
 			q:     alignedInt8(tokens * nb * BlockCols),
@@ -82,26 +86,24 @@ func NewActs(tokens, cols int) *Acts {
 	return a
 }
 
-// mostRooms is the number of rooms that are kept for the next product.
-const mostRooms = 64
-
 // borrow returns room for the bytes of one panel, aligned to a cache line.
 func (a *Acts) borrow() []byte {
-	select {
-	case room := <-a.rooms:
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := len(a.rooms); n > 0 {
+		room := a.rooms[n-1]
+		a.rooms = a.rooms[:n-1]
 		return room
-	default:
-		room := make([]byte, PanelRows*a.width+63)
-		return room[alignOffset(room, 64):][:PanelRows*a.width]
 	}
+	room := make([]byte, PanelRows*a.width+63)
+	return room[alignOffset(room, 64):][: PanelRows*a.width : PanelRows*a.width]
 }
 
 // giveBack ends the use of a room.
 func (a *Acts) giveBack(room []byte) {
-	select {
-	case a.rooms <- room:
-	default:
-	}
+	a.mu.Lock()
+	a.rooms = append(a.rooms, room[:cap(room)])
+	a.mu.Unlock()
 }
 
 // alignedInt8 returns n bytes that start at a cache line.
@@ -116,7 +118,8 @@ func (a *Acts) Reset(n, cols int) {
 	a.n, a.cols, a.nb = n, cols, (cols+BlockCols-1)/BlockCols
 }
 
-// Bytes returns the memory that a takes.
+// Bytes returns the memory that a takes, without the room for an unpacked panel
+// that each thread needs, see RoomBytes.
 func (a *Acts) Bytes() int64 {
 	n := 4 * int64(len(a.f))
 	for i := range a.quants {
@@ -125,6 +128,9 @@ func (a *Acts) Bytes() int64 {
 	}
 	return n
 }
+
+// RoomBytes returns the size of the room for an unpacked panel.
+func (a *Acts) RoomBytes() int64 { return int64(PanelRows * a.width) }
 
 // Tokens returns the number of tokens.
 func (a *Acts) Tokens() int { return a.n }

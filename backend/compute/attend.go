@@ -100,8 +100,9 @@ func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
 
 // Attend computes the partial attention over one span of all queries that see
 // a part of it. pages are the pages of the span, from its first position on, as
-// far as any query sees, and next those of the span that follows, if any: their
-// keys are brought near meanwhile.
+// far as any query sees, and next those of a span that the same thread reads
+// after it, if any: kernels may bring its keys near meanwhile, where it has as
+// many pages.
 func (q *Queries) Attend(p *Partials, kv *Paged, span int, pages, next []int32) {
 	base := span * Span
 	for first := 0; first < q.n; first += queryTile {

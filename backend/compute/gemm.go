@@ -41,7 +41,7 @@ func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
 	var room []byte
 	if x.n > TileTokens && unpacks(m.Kind) {
 		// Several tiles read each panel: it is unpacked once for all.
-		room = x.borrow()
+		room = x.borrow()[:PanelRows*BlockCols*m.nb]
 		defer x.giveBack(room)
 	}
 	for p := p0; p < p1; p++ {

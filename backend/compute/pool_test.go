@@ -57,7 +57,8 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// TestSteal: a thread that is held up in one task does not hold up those behind it.
+// TestSteal: a thread that is held up in one task does not hold up those behind it;
+// if it did, the test would not end.
 func TestSteal(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()

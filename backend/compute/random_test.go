@@ -51,7 +51,9 @@ func randActs(r *rand.Rand, n, cols int) *Acts {
 	a := NewActs(n, cols)
 	a.Reset(n, cols)
 	for i := range n {
-		a.SetRow(i, randFloats(r, cols, 2), 1<<forms-1)
+		row := make([]float32, (cols+BlockCols-1)/BlockCols*BlockCols)
+		copy(row, randFloats(r, cols, 2))
+		a.SetRow(i, row, 1<<forms-1)
 	}
 	return a
 }

@@ -83,7 +83,7 @@ type Config struct {
 
 	// Pages is the size of the KV pool in pages of 16 tokens. Without it,
 	// MemoryBytes decides, 1 GiB if that is 0 too; never more than MaxSeqs
-	// whole contexts need.
+	// whole contexts need, and beyond 64 whole groups, see model.PageGroup.
 	Pages       int
 	MemoryBytes int64
 	// TotalBytes bounds the model, the logits of a step, keys and values together;

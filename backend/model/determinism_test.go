@@ -17,7 +17,11 @@ func schedule(t *testing.T, m *Model, r *rand.Rand, seqs [][]int32, shared int) 
 		longest = max(longest, len(s))
 	}
 	per := longest/PageSize + 1
-	kv, err := m.NewKV(per*len(seqs) + 3)
+	size := per*len(seqs) + 3
+	if r.IntN(2) == 0 {
+		size = (size + 2*PageGroup) / PageGroup * PageGroup // several groups of pages
+	}
+	kv, err := m.NewKV(size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,13 +161,17 @@ func noAllocation(t *testing.T, s tinySpec) {
 		{Tokens: []int32{3}, Start: 20, Pages: []int32{0, 1}, Outputs: []int{0}},
 		{Tokens: []int32{4}, Start: 20, Pages: []int32{0, 2}, Outputs: []int{0}},
 	}}
+	prompt := &Batch{Rows: []Row{{Tokens: make([]int32, 20), Start: 0, Pages: []int32{3, 4}}}}
 	step := func() {
 		if err := m.Forward(kv, b, logits); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Forward(kv, prompt, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	step()
 	if n := testing.AllocsPerRun(20, step); n > 0 {
-		t.Errorf("a step allocates %v times", n)
+		t.Errorf("two steps allocate %v times", n)
 	}
 }

@@ -466,7 +466,11 @@ func (w *workspace) doAttend(worker, task int) {
 	}
 	kv := w.kv.head(w.layer, head)
 	for s := t.s0; s < t.s1; s++ {
-		q.Attend(&w.partials, &kv, s, pages(s), t.pages[min(len(t.pages), (s+1)*spanPages):])
+		var next []int32
+		if s+1 < t.s1 {
+			next = pages(s + 1)
+		}
+		q.Attend(&w.partials, &kv, s, pages(s), next)
 	}
 	q.Flush(&w.partials, t.s1)
 }

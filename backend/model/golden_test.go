@@ -117,6 +117,7 @@ type agreement struct {
 // other side of a rounding sets off different roundings everywhere, so that
 // llama.cpp does not agree with itself: of its libraries for Haswell and for
 // Zen 4 the logits differ by up to 5%, and 4 of 10 continuations are the same.
+// Which of the texts are the same changes with every change of the kernels' order.
 // So beside the bounds, which are what we reach, the logits must be no further
 // from those of the same weights without such rounding than llama.cpp's are.
 func testGolden(t *testing.T, name, model string, quantised agreement) {

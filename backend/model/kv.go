@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/coppice-run/coppice/backend/compute"
 )
@@ -64,7 +65,7 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 		return nil, fmt.Errorf("model: a KV needs at least one page, got %d", pages)
 	}
 	n := m.storedPage()
-	if pages > (1<<46)/n {
+	if pages > (1<<46)/n || pages > math.MaxInt32/(2*m.cfg.Layers*m.cfg.KVHeads) { // slots are of 32 bits
 		return nil, fmt.Errorf("model: a KV of %d pages of %d bytes is too large", pages, n)
 	}
 	mem, err := compute.NewMemory(pages * n)

@@ -45,10 +45,10 @@ func newMixture(w *workspace) *mixture {
 
 // mixture is feed of a layer with experts.
 func (w *workspace) mixture(n int, l *layer) {
-	m, pool := w.mix, w.m.pool
+	m := w.mix
 	w.expect(w.m.cfg.Dim, n, l.router)
 	w.normBy = l.ffnNorm
-	pool.Run(n, m.fnNorm)
+	w.tokens(n, m.fnNorm)
 	w.gemms = append(w.gemms[:0], gemmJob{l.router, m.route, m.wide})
 	w.multiply()
 	m.choose(n)
@@ -63,14 +63,14 @@ func (w *workspace) mixture(n int, l *layer) {
 		x := &l.experts[e]
 		m.expert = e
 		w.expect(w.m.cfg.Dim, k, x.gate, x.up)
-		pool.Run(k, m.fnGather)
+		w.tokens(k, m.fnGather)
 		w.gemms = append(w.gemms[:0], gemmJob{x.gate, w.gate, w.ffn}, gemmJob{x.up, w.up, w.ffn})
 		w.multiply()
 		w.expect(w.m.cfg.FFN, k, x.down)
-		pool.Run(k, m.fnGate)
+		w.tokens(k, m.fnGate)
 		w.gemms = append(w.gemms[:0], gemmJob{x.down, m.out, w.dim})
 		w.multiply()
-		pool.Run(k, m.fnAdd)
+		w.tokens(k, m.fnAdd)
 	}
 }
 

@@ -143,7 +143,7 @@ func (w *workspace) bytes() int64 {
 	if w.mix != nil {
 		n += len(w.mix.h) + len(w.mix.out) + len(w.mix.route)
 	}
-	return 4*int64(n+slotFloats) + w.acts.Bytes()
+	return 4*int64(n+slotFloats) + w.acts.Bytes() + int64(w.m.pool.Threads())*w.acts.RoomBytes()
 }
 
 // reserve makes room for the partial results of the plans.

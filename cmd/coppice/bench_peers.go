@@ -33,7 +33,7 @@ func (o *peerOptions) register(c *cobra.Command) {
 	f.StringVar(&o.server, "llama-server", "llama-server", "peers: path of the tool")
 	f.StringVar(&o.batched, "llama-batched-bench", "llama-batched-bench", "peers: path of the tool")
 	f.StringArrayVar(&o.extra, "llama-arg", nil, "peers: one more argument for llama-server, e.g. --swa-full; repeatable")
-	f.StringVar(&o.forkbench, "forkbench", "", "peers: Python script of a fork workload to run on both servers instead of the built-in one; it takes --url and prints a line {\"total\":{\"wall_s\":...}}")
+	f.StringVar(&o.forkbench, "forkbench", "", "peers: Python script of a fork workload to run on both servers instead of the built-in one; it takes --url, asks for the model m and prints a line {\"total\":{\"wall_s\":...}}")
 	f.IntVar(&o.rounds, "rounds", 4, "peers: rounds of the fork workload")
 	f.IntVar(&o.forks, "fork-branches", 8, "peers: branches of each round")
 	f.IntVar(&o.reply, "branch-tokens", 48, "peers: tokens of each branch")

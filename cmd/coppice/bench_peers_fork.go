@@ -53,7 +53,7 @@ func (a *app) peerFork(ctx context.Context, o *benchOptions, label func(string) 
 		own = append(own, "--kv", o.kv)
 	}
 	if p.forkbench != "" {
-		own = append(own, "--served-model-name", "m") // what forkbench.py asks for; llama-server takes any name
+		own = append(own, "--served-model-name", "m") // which the script asks for; llama-server takes any name
 	}
 	var all [2][]forkOutcome // coppice, llama.cpp
 	progress := a.steps(2 * o.runs)
