@@ -90,6 +90,20 @@ func (b *bill) delta(d backend.Delta) {
 // and those made behind it.
 func (b *bill) pay(prompt, made int) { b.quota.spend(b.shared.due(prompt) + made) }
 
+// seen is what is known of a request that ended early: the tokens of its prompt that
+// went through passes, or all of them once something was generated, those that
+// were computed in all, and those that were generated.
+func (b *bill) seen() (prompt, computed, made int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	made = max(b.told, b.drawn)
+	prompt = b.read
+	if made > 0 {
+		prompt = max(prompt, b.prompt())
+	}
+	return prompt, b.read + b.drawn, made
+}
+
 // leave ends the bill of a request without a result; gone says that whoever asked
 // has given it up.
 func (b *bill) leave(gone bool) {

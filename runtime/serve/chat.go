@@ -111,8 +111,12 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 			f.fail(q.constraintAt, "and tool_choice both limit the output; use one of them")
 		}
 		s.constrain(&q.job, c, "tools")
-	} else if !q.base.Constraint.IsZero() {
+	} else if !free(q.base.Constraint) {
 		q.tools.choice = toolsNone // an answer in a given form is no call
+	} else if q.constraintAt == "" && s.info.Capabilities.Tags {
+		if c := q.tools.strictCalls(q.style); !c.IsZero() {
+			s.constrain(&q.job, c, "tools")
+		}
 	}
 	opts.closed = !f.flag("add_generation_prompt", true)
 	if opts.resume = f.flag("continue_final_message", false); opts.resume {
@@ -138,7 +142,7 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 		return nil, err
 	}
 	q.prompts = []prompt{p}
-	if split && q.base.Constraint.IsZero() {
+	if split && free(q.base.Constraint) {
 		q.think = p.think
 	}
 	return q, nil

@@ -374,6 +374,13 @@ func TestConstraints(t *testing.T) {
 		{"guided_json", tree{"guided_json": "{"}},
 		{"regex", tree{"regex": "a", "guided_choice": []any{"a"}}},
 		{"structured_outputs.structural_tag", tree{"structured_outputs": tree{"structural_tag": "x"}}},
+		{"structural_tag.structures", tree{"structural_tag": tree{"triggers": []any{"<"}}}},
+		{"structural_tag.triggers", tree{"structural_tag": tree{"structures": []any{tree{"begin": "<a>", "end": "</a>"}}}}},
+		{"structural_tag.structures.0.begin", tree{"structural_tag": tree{"triggers": []any{"<"}, "structures": []any{tree{}}}}},
+		{"structural_tag", tree{"structural_tag": tree{"triggers": []any{"<b"}, "structures": []any{tree{"begin": "<a>", "end": "</a>"}}}}},
+		{"response_format.format.type", tree{"response_format": tree{"type": "structural_tag", "format": tree{"type": "sequence"}}}},
+		{"response_format.format.tags.0.content.type", tree{"response_format": tree{"type": "structural_tag", "format": tree{
+			"type": "triggered_tags", "triggers": []any{"<"}, "tags": []any{tree{"begin": "<a>", "end": "</a>", "content": tree{"type": "or"}}}}}}},
 	} {
 		c.refused("/v1/chat/completions", ask("x", pairs(b.body)...), 400, b.param)
 		if status, _ := c.call("GET", "/health", nil); status != 200 {

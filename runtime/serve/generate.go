@@ -252,6 +252,11 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 			err = ctx.Err()
 		}
 		m.failed(err)
+		if c.result != nil {
+			s.metrics.count(&c.result.Usage)
+		} else {
+			s.metrics.spent(bill.seen())
+		}
 		return nil, err
 	}
 	m.finished(c.result.Finish, &c.result.Usage)

@@ -297,6 +297,13 @@ func (m *metrics) count(u *backend.Usage) {
 	m.saved.Add(float64(max(0, u.Without.ForwardPasses-passes)))
 }
 
+// spent adds what is known of a generation that has no result.
+func (m *metrics) spent(prompt, computed, made int) {
+	add(m.prompt, prompt)
+	add(m.generated, made)
+	m.computed.Add(float64(computed))
+}
+
 func (o *observation) failed(err error) {
 	status := statusOf(err)
 	if status == statusClientGone {

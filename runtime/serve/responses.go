@@ -202,8 +202,12 @@ func (s *Server) readResponse(r *http.Request, f *fields) (*responseRequest, err
 			f.fail(q.constraintAt, "and tool_choice both limit the output; use one of them")
 		}
 		s.constrain(&q.job, c, "tools")
-	} else if !q.base.Constraint.IsZero() {
+	} else if !free(q.base.Constraint) {
 		q.tools.choice = toolsNone // an answer in a given form is no call
+	} else if q.constraintAt == "" && s.info.Capabilities.Tags {
+		if c := q.tools.strictCalls(q.style); !c.IsZero() {
+			s.constrain(&q.job, c, "tools")
+		}
 	}
 	if kw := f.object("chat_template_kwargs"); kw != nil && len(kw.members) > 0 {
 		opts.extra = map[string]any{}
@@ -224,7 +228,7 @@ func (s *Server) readResponse(r *http.Request, f *fields) (*responseRequest, err
 		return nil, err
 	}
 	q.prompts = []prompt{p}
-	if q.base.Constraint.IsZero() {
+	if free(q.base.Constraint) {
 		q.think = p.think
 	}
 	return q, nil
@@ -325,8 +329,8 @@ func readResponseTools(f *fields) *toolset {
 			o.fail("type", "is %q; only function tools are supported", clip(kind))
 			continue
 		}
-		o.flag("strict", false)
 		x := readFunction(o, t)
+		x.strict = o.flag("strict", false)
 		t.list = append(t.list, x)
 		fn := map[string]any{"name": x.name, "parameters": x.schema}
 		if x.doc != "" {

@@ -15,7 +15,7 @@ import (
 
 // responseTools are weatherTools as /v1/responses has them.
 var responseTools = []any{
-	tree{"type": "function", "name": "weather", "description": "of a place", "strict": true, "parameters": tree{
+	tree{"type": "function", "name": "weather", "description": "of a place", "parameters": tree{
 		"type": "object", "properties": tree{"place": tree{"type": "string"}}, "required": []any{"place"}, "additionalProperties": false}},
 	tree{"type": "function", "name": "now"},
 }

@@ -172,6 +172,7 @@ func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	r := &j.base
 	r.Sampling = s.readSampling(f)
 	r.Constraint, j.constraintAt = readConstraint(f)
+	s.canTag(f, r.Constraint, j.constraintAt)
 	// A complete constraint ends.
 	r.IgnoreEOS = f.flag("ignore_eos", false) && r.Constraint.IsZero()
 	r.Stop = s.readStop(f, "stop", maxStops, &r.Tokens, r.IgnoreEOS)
@@ -224,21 +225,19 @@ func readConstraint(f *fields) (c backend.Constraint, at string) {
 	set("response_format", responseFormat(f))
 	for _, old := range []struct{ name, kind string }{
 		{"guided_json", "json"}, {"guided_regex", "regex"}, {"guided_choice", "choice"}, {"guided_grammar", "grammar"},
-		{"json_schema", "json"}, {"regex", "regex"}, {"ebnf", "grammar"},
+		{"json_schema", "json"}, {"regex", "regex"}, {"ebnf", "grammar"}, {"structural_tag", "structural_tag"},
 	} {
 		if f.has(old.name) {
 			set(old.name, oneConstraint(f, old.name, old.kind))
 		}
 	}
 	if so := f.object("structured_outputs"); so != nil {
-		for _, kind := range []string{"json", "regex", "choice", "grammar", "json_object"} {
+		for _, kind := range []string{"json", "regex", "choice", "grammar", "json_object", "structural_tag"} {
 			if so.has(kind) {
 				set("structured_outputs."+kind, oneConstraint(so, kind, kind))
 			}
 		}
-		so.refuse("use tools, or json with the wrapping text in the prompt", "structural_tag")
 	}
-	f.refuse("use tools, or a JSON schema with the wrapping text in the prompt", "structural_tag")
 	return c, at
 }
 
@@ -249,6 +248,8 @@ func oneConstraint(f *fields, name, kind string) (c backend.Constraint) {
 	switch kind {
 	case "json":
 		c.JSONSchema = readSchema(f, name)
+	case "structural_tag":
+		return readStructuralTag(f, name)
 	case "json_object":
 		if f.flag(name, false) {
 			c.JSONSchema = anyObject
@@ -312,8 +313,10 @@ func responseFormat(f *fields) (c backend.Constraint) {
 			return c
 		}
 		c.JSONSchema = readSchema(js, "schema")
+	case "structural_tag":
+		return structuralTag(r)
 	default:
-		r.fail("type", "is %q; it is to be text, json_object or json_schema", clip(kind))
+		r.fail("type", "is %q; it is to be text, json_object, json_schema or structural_tag", clip(kind))
 	}
 	return c
 }

@@ -200,6 +200,7 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 	q.n, q.countAt = int(p.whole("n", 1, 1, int64(s.cfg.Limits.Choices))), "sampling_params.n"
 	b.Constraint, q.constraintAt = readConstraint(&fields{members: pick(p, "regex", "json_schema", "ebnf", "structural_tag"), path: p.path, first: p.first})
 	if q.constraintAt != "" {
+		s.canTag(p, b.Constraint, q.constraintAt)
 		q.constraintAt = "sampling_params." + q.constraintAt
 	}
 	b.IgnoreEOS = p.flag("ignore_eos", false) && q.constraintAt == ""

@@ -18,6 +18,7 @@ type tool struct {
 	name   string
 	doc    string
 	schema json.RawMessage // of its arguments
+	strict bool            // they are to fit it however the call comes about
 }
 
 // toolChoice says whether tools are called.
@@ -103,8 +104,9 @@ func readTools(f *fields) *toolset {
 			o.fail("function", "is missing")
 			continue
 		}
-		fn.flag("strict", false)
-		t.list = append(t.list, readFunction(fn, t))
+		x := readFunction(fn, t)
+		x.strict = fn.flag("strict", false)
+		t.list = append(t.list, x)
 	}
 	t.readChoiceBy(f, func(o *fields) *fields { return o.object("function") }, func(o *fields) *fields { return o.object("allowed_tools") })
 	return t
