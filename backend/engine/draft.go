@@ -17,9 +17,11 @@ import (
 //	                                          tokens by one pass
 //
 // A draw decides as it would without guesses, so the output is the same; what
-// was computed after a wrong one is void.
+// was computed after a wrong one is void. How many are made goes by how the last
+// ones did: twice as many after all were right, half as many after a wrong one.
 type drafts struct {
 	n       int    // at the end of the sequence
+	width   int    // how many to make, 0 before the first
 	void    uint64 // pass whose further logits are of no use
 	tried   int
 	guessed int // of those tried, the right ones
@@ -28,6 +30,7 @@ type drafts struct {
 const (
 	draftMatch = 3 // tokens that must be the same
 	draftSeqs  = 4 // with more sequences running, passes are full enough
+	draftStart = 4 // guesses at first
 )
 
 // drop takes the guesses off the sequence. If some are computed already, that
@@ -52,16 +55,25 @@ func (d *drafts) confirm(s *sequence, t backend.Token, pass uint64) bool {
 	}
 	d.tried++
 	if s.tokens[len(s.tokens)-d.n] != t {
+		d.width = max(1, d.width/2)
 		d.drop(s, pass)
 		return false
 	}
 	d.guessed++
-	d.n--
+	if d.n--; d.n == 0 {
+		d.width *= 2
+	}
 	return true
 }
 
-// propose appends up to limit guesses.
-func (d *drafts) propose(s *sequence, limit int) {
+// propose appends guesses: most at most, and no more than limit, for which there
+// is room.
+func (d *drafts) propose(s *sequence, most, limit int) {
+	if d.width == 0 {
+		d.width = draftStart
+	}
+	d.width = min(d.width, most)
+	limit = min(limit, d.width)
 	n := len(s.tokens)
 	if d.n > 0 || limit <= 0 || n < draftMatch+1 || d.tried >= 16 && d.guessed*3 < d.tried {
 		return

@@ -51,3 +51,38 @@ func TestDraftsGiveUp(t *testing.T) {
 		t.Errorf("%d tokens were guessed in vain", extra)
 	}
 }
+
+// TestDraftsGoByTheLastOnes: twice as many guesses after all were right, half as
+// many after a wrong one, within bounds.
+func TestDraftsGoByTheLastOnes(t *testing.T) {
+	s := &sequence{}
+	for range 20 {
+		s.tokens = append(s.tokens, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+	}
+	var d drafts
+	next := func(n int) backend.Token { return backend.Token(n%11 + 1) }
+	for _, step := range []struct {
+		wrong bool
+		want  int
+	}{{false, 4}, {false, 8}, {true, 8}, {true, 4}, {true, 2}, {true, 1}, {false, 1}, {false, 2}, {false, 4}} {
+		d.propose(s, 8, 100)
+		if d.n != step.want {
+			t.Fatalf("%d guesses, want %d", d.n, step.want)
+		}
+		for d.n > 0 {
+			right := next(len(s.tokens) - d.n)
+			if !step.wrong {
+				d.confirm(s, right, 1)
+				continue
+			}
+			d.confirm(s, right+100, 1)
+			s.tokens = append(s.tokens, right)
+		}
+		if !step.wrong { // the token that follows the guesses is drawn as ever
+			s.tokens = append(s.tokens, next(len(s.tokens)))
+		}
+	}
+	if d.propose(s, 8, 3); d.n > 3 {
+		t.Errorf("%d guesses where there is room for 3", d.n)
+	}
+}

@@ -108,7 +108,7 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 			return
 		}
 	} else if e.cfg.Drafts > 0 && len(e.sched.running) <= draftSeqs {
-		g.drafts.propose(s, min(e.cfg.Drafts, g.limit-g.generated()-1))
+		g.drafts.propose(s, e.cfg.Drafts, g.limit-g.generated()-1)
 	}
 	g.send()
 }

@@ -29,11 +29,11 @@ type grammarBenchOptions struct {
 
 func (o *grammarBenchOptions) register(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&o.jsonl, "jsonl", "", "grammar: schemas with their tests, one a line, may end in .gz")
-	f.StringVar(&o.tokenizer, "tokenizer", "", "grammar: a tokenizer.json")
-	f.StringVar(&o.runner, "runner", "", "grammar: Python script that measures xgrammar and llguidance; it takes ENGINE TOKENIZER OUT FILE --compact --budget S and writes one line of JSON a schema")
-	f.StringVar(&o.python, "python", "python3", "grammar: the Python that has both")
-	f.Float64Var(&o.budget, "runner-seconds", 900, "grammar: seconds for each of them")
+	f.StringVar(&o.jsonl, "jsonl", "", "grammar, jump: schemas with their tests, one a line, may end in .gz")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "grammar, jump: a tokenizer.json")
+	f.StringVar(&o.runner, "runner", "", "grammar, jump: Python script that measures xgrammar and llguidance; it takes ENGINE TOKENIZER OUT FILE --compact --budget S, for jump also --ff --no-masks, and writes one line of JSON a schema")
+	f.StringVar(&o.python, "python", "python3", "grammar, jump: the Python that has both")
+	f.Float64Var(&o.budget, "runner-seconds", 900, "grammar, jump: seconds for each of them")
 }
 
 // peerEngines are the names that the runner knows the peers by.
@@ -128,14 +128,9 @@ func benchGrammar(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 
 // grammarOurs measures coppice.
 func grammarOurs(ctx context.Context, g *grammarBenchOptions) (*grammarFigures, *grammarbench.Tokenizer, error) {
-	tf, err := os.Open(g.tokenizer)
+	tok, err := g.readTokenizer()
 	if err != nil {
-		return nil, nil, usageError{err}
-	}
-	defer tf.Close()
-	tok, err := grammarbench.ReadTokenizer(tf)
-	if err != nil {
-		return nil, nil, usagef("%s: %w", g.tokenizer, err)
+		return nil, nil, err
 	}
 	f, err := openLines(g.jsonl)
 	if err != nil {
@@ -157,6 +152,19 @@ func grammarOurs(ctx context.Context, g *grammarBenchOptions) (*grammarFigures, 
 	return &grammarFigures{r.CompileUS, r.FirstMaskUS, r.MaskUS, r.CommitUS, c.Schemas, c.AllRight, c.WrongAccepts, c.Refused}, tok, nil
 }
 
+func (g *grammarBenchOptions) readTokenizer() (*grammarbench.Tokenizer, error) {
+	f, err := os.Open(g.tokenizer)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer f.Close()
+	tok, err := grammarbench.ReadTokenizer(f)
+	if err != nil {
+		return nil, usagef("%s: %w", g.tokenizer, err)
+	}
+	return tok, nil
+}
+
 // grammarPeer runs the runner for one peer, in a folder laid out as it wants.
 func grammarPeer(ctx context.Context, g *grammarBenchOptions, engine string) (*grammarFigures, error) {
 	dir, err := os.MkdirTemp("", "coppice-bench-grammar-")
@@ -164,21 +172,12 @@ func grammarPeer(ctx context.Context, g *grammarBenchOptions, engine string) (*g
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := layOut(g, dir); err != nil {
-		return nil, err
-	}
-	runner, err := filepath.Abs(g.runner)
+	in, err := openLines(g.jsonl)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, g.python, runner, engine, "t", "out.jsonl", "in.jsonl", "--compact", "--budget", fmt.Sprint(g.budget))
-	cmd.Dir = dir
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
-	}
-	out, err := os.Open(filepath.Join(dir, "out.jsonl"))
+	defer in.Close()
+	out, err := g.runPeer(ctx, dir, in, engine)
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +185,28 @@ func grammarPeer(ctx context.Context, g *grammarBenchOptions, engine string) (*g
 	return readPeer(out)
 }
 
-// layOut writes in.jsonl and tok/t/{tokenizer,tokenizer_config}.json.
-func layOut(g *grammarBenchOptions, dir string) error {
-	in, err := openLines(g.jsonl)
-	if err != nil {
-		return err
+// runPeer lets the runner measure lines in dir and opens what it wrote.
+func (g *grammarBenchOptions) runPeer(ctx context.Context, dir string, lines io.Reader, engine string, more ...string) (*os.File, error) {
+	if err := layOut(g, dir, lines); err != nil {
+		return nil, err
 	}
-	defer in.Close()
+	runner, err := filepath.Abs(g.runner)
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{runner, engine, "t", "out.jsonl", "in.jsonl", "--compact", "--budget", fmt.Sprint(g.budget)}, more...)
+	cmd := exec.CommandContext(ctx, g.python, args...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
+	}
+	return os.Open(filepath.Join(dir, "out.jsonl"))
+}
+
+// layOut writes in.jsonl and tok/t/{tokenizer,tokenizer_config}.json.
+func layOut(g *grammarBenchOptions, dir string, in io.Reader) error {
 	lines, err := io.ReadAll(in)
 	if err != nil {
 		return err

@@ -1,18 +1,27 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/open"
 	"github.com/coppice-run/coppice/examples/triage"
+	"github.com/coppice-run/coppice/grammar/grammarbench"
 	"github.com/coppice-run/coppice/lang"
 )
 
 // benchJump writes the demo's verdict with and without jump-forward, and with
 // choices and copied text computed ahead: the same bytes, fewer forward passes.
+// With --tokenizer it counts forced tokens with another vocabulary too.
 func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
 	be, err := o.open(ctx)
 	if err != nil {
@@ -77,47 +86,184 @@ func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 		{What: "time without", Value: 1e3 * median(off), Unit: "ms"},
 		{What: "time with (ratio: faster by)", Value: 1e3 * median(on), Unit: "ms", Ratio: ptr(median(off) / median(on))},
 	}
-	if o.backend != "" {
+	// Our own engine can also compute, in the pass before, what was written
+	// after the same words before and what follows each option of a choice.
+	for _, also := range []struct {
+		what            string
+		drafts, choices int
+	}{
+		{"guesses, as by default", defaultDrafts, 0},
+		{"guesses and choices ahead", defaultDrafts, benchChoices},
+	} {
+		if o.backend != "" {
+			break
+		}
+		u, err := o.url()
+		if err != nil {
+			return rows, err
+		}
+		opts := o.options()
+		opts.Engine.Drafts, opts.Engine.Choices = also.drafts, also.choices
+		ahead, err := open.Backend(ctx, u, opts)
+		if err != nil {
+			return rows, err
+		}
+		var times []float64
+		var c *backend.Result
+		for i := range o.runs + 1 { // the first fills the cache
+			var t float64
+			if c, t, err = write(ahead, false); err != nil {
+				break
+			}
+			if i > 0 {
+				times = append(times, t)
+			}
+			if a.Part.Text != c.Part.Text {
+				err = fmt.Errorf("computing ahead changed the output:\n%s\n%s", a.Part.Text, c.Part.Text)
+				break
+			}
+		}
+		ahead.Close()
+		if err != nil {
+			return rows, err
+		}
+		pC := float64(countPasses(c.Usage.Passes))
+		rows = append(rows,
+			benchRow{What: "with " + also.what + ": forward passes (ratio: fewer by)", Value: pC, Unit: "passes", Ratio: ptr(pOff / pC)},
+			benchRow{What: "with " + also.what + ": tokens without a pass of their own (ratio: share)", Value: tokens - pC, Unit: "tokens", Ratio: ptr((tokens - pC) / tokens)},
+			benchRow{What: "with " + also.what + ": tokens computed", Value: float64(c.Usage.ComputedTokens), Unit: "tokens"},
+			benchRow{What: "with " + also.what + ": time (ratio: faster by)", Value: 1e3 * median(times), Unit: "ms", Ratio: ptr(median(off) / median(times))},
+		)
+	}
+	if o.grammar.tokenizer == "" {
 		return rows, nil
 	}
-	// Our own engine can also compute, in the pass before, what follows each
-	// option of a choice and what was written after the same words before.
-	u, err := o.url()
+	more, err := jumpBeside(ctx, &o.grammar, schema, a.Part.Text)
+	return append(rows, more...), err
+}
+
+const benchChoices = 48 // tokens for the options of one step
+
+// jumpBeside counts the forced tokens of the verdict, and of the texts of
+// --jsonl, with the vocabulary of --tokenizer, and what llguidance's
+// fast-forward gives of the same texts, where both take them.
+func jumpBeside(ctx context.Context, g *grammarBenchOptions, schema []byte, verdict string) ([]benchRow, error) {
+	tok, err := g.readTokenizer()
 	if err != nil {
 		return nil, err
 	}
-	opts := o.options()
-	opts.Engine.Choices, opts.Engine.Drafts = benchChoices, benchDrafts
-	ahead, err := open.Backend(ctx, u, opts)
+	const verdictID = "verdict of triage"
+	first, err := json.Marshal(map[string]any{"id": verdictID, "set": "", "schema": json.RawMessage(schema), "tests": []any{map[string]any{"valid": true, "data": json.RawMessage(verdict)}}})
 	if err != nil {
-		return rows, err
+		return nil, err
 	}
-	defer ahead.Close()
-	if _, _, err := write(ahead, false); err != nil {
-		return rows, err
-	}
-	var times []float64
-	var c *backend.Result
-	for range o.runs {
-		var t float64
-		if c, t, err = write(ahead, false); err != nil {
-			return rows, err
+	lines := append(first, '\n')
+	if g.jsonl != "" {
+		f, err := openLines(g.jsonl)
+		if err != nil {
+			return nil, err
 		}
-		times = append(times, t)
-		if a.Part.Text != c.Part.Text {
-			return nil, fmt.Errorf("computing ahead changed the output:\n%s\n%s", a.Part.Text, c.Part.Text)
+		rest, err := io.ReadAll(f)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, rest...)
+	}
+	ours, err := grammarbench.Forced(ctx, bytes.NewReader(lines), tok)
+	if err != nil {
+		return nil, err
+	}
+	var theirs map[string]peerForced
+	if g.runner != "" {
+		if theirs, err = g.peerForced(ctx, lines); err != nil {
+			return nil, fmt.Errorf("llguidance: %w", err)
 		}
 	}
-	pC := float64(countPasses(c.Usage.Passes))
-	return append(rows,
-		benchRow{What: "forward passes with choices and copies computed ahead (ratio: fewer by)", Value: pC, Unit: "passes", Ratio: ptr(pOn / pC)},
-		benchRow{What: "tokens without a pass of their own (ratio: share)", Value: tokens - pC, Unit: "tokens", Ratio: ptr((tokens - pC) / tokens)},
-		benchRow{What: "tokens computed for it", Value: float64(c.Usage.ComputedTokens), Unit: "tokens"},
-		benchRow{What: "time with both (ratio: faster than jump-forward alone by)", Value: 1e3 * median(times), Unit: "ms", Ratio: ptr(median(on) / median(times))},
-	), nil
+	groups := []struct {
+		what string
+		in   func(c *grammarbench.ForcedCount) bool
+	}{
+		{"the verdict", func(c *grammarbench.ForcedCount) bool { return c.ID == verdictID }},
+		{"tool calls of --jsonl", func(c *grammarbench.ForcedCount) bool { return isToolSet(c.Set) }},
+		{"all of --jsonl", func(c *grammarbench.ForcedCount) bool { return c.ID != verdictID }},
+	}
+	var rows []benchRow
+	for _, group := range groups {
+		texts, tokens, forced, fast := 0, 0, 0, 0
+		for i := range ours {
+			c := &ours[i]
+			if !group.in(c) {
+				continue
+			}
+			if g.runner != "" {
+				t, ok := theirs[c.ID]
+				if !ok || t.N != c.Texts || t.Tokens != c.Tokens {
+					continue // refused by one of us
+				}
+				fast += t.Fast
+			}
+			texts, tokens, forced = texts+c.Texts, tokens+c.Tokens, forced+c.Forced
+		}
+		if tokens == 0 {
+			continue
+		}
+		r := benchRow{What: fmt.Sprintf("%s, %s, %d texts of %d tokens: forced", filepath.Base(g.tokenizer), group.what, texts, tokens), Value: 100 * float64(forced) / float64(tokens), Unit: "%"}
+		if g.runner != "" {
+			r.What += " (peer: llguidance)"
+			r.Peer = ptr(100 * float64(fast) / float64(tokens))
+			if fast > 0 {
+				r.Ratio = ptr(float64(forced) / float64(fast))
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
 }
 
-const (
-	benchChoices = 48 // tokens for the options of one step
-	benchDrafts  = 8  // tokens guessed in one step
-)
+// isToolSet reports whether a set of schemas is one of tool calls.
+func isToolSet(set string) bool {
+	for _, s := range []string{"BFCL", "Glaive", "JME", "MCP"} {
+		if strings.HasPrefix(set, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// peerForced is what the runner counts over the texts of one schema: how many
+// there were, their tokens, and those that fast-forward gave.
+type peerForced struct {
+	N      int `json:"n"`
+	Tokens int `json:"tok"`
+	Fast   int `json:"ff_tok"`
+}
+
+// peerForced lets the runner count, by schema.
+func (g *grammarBenchOptions) peerForced(ctx context.Context, lines []byte) (map[string]peerForced, error) {
+	dir, err := os.MkdirTemp("", "coppice-bench-jump-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	f, err := g.runPeer(ctx, dir, bytes.NewReader(lines), "llg:fixedws", "--ff", "--no-masks")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out := map[string]peerForced{}
+	for in := json.NewDecoder(f); ; {
+		var l struct {
+			ID string      `json:"id"`
+			FF *peerForced `json:"ff"`
+		}
+		if err := in.Decode(&l); errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("what the runner wrote: %w", err)
+		}
+		if l.FF != nil {
+			out[l.ID] = *l.FF
+		}
+	}
+}

@@ -48,10 +48,13 @@ func (m *modelFlags) register(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("memory", "backend")
 }
 
+// defaultDrafts is few enough that wrong guesses cost little, see docs/engine.md.
+const defaultDrafts = 8
+
 // registerAhead adds what our own engine may compute before it is certain to be
 // needed, for commands that generate.
 func (m *modelFlags) registerAhead(c *cobra.Command) {
-	c.Flags().IntVar(&m.drafts, "drafts", 0, "tokens that our own engine guesses in a step, from what followed the same words before; the output is the same (docs/engine.md)")
+	c.Flags().IntVar(&m.drafts, "drafts", defaultDrafts, "tokens that our own engine guesses in a step at most, from what followed the same words before, 0 for none; the output is the same (docs/engine.md)")
 	c.Flags().IntVar(&m.choices, "choices-ahead", 0, "tokens that our own engine computes in a step for what follows each option of a constraint; the output is the same")
 	c.MarkFlagsMutuallyExclusive("drafts", "backend")
 	c.MarkFlagsMutuallyExclusive("choices-ahead", "backend")

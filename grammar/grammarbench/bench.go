@@ -105,24 +105,8 @@ func Run(ctx context.Context, jsonl io.Reader, tok *Tokenizer) (*Report, error) 
 		return nil, err
 	}
 	r := &runner{rep: rep, tok: tok, vocab: vocab, planned: planned, eager: eager, bits: make([]uint64, vocab.MaskWords()), sets: map[string]*[4]int{}}
-	in := bufio.NewReaderSize(jsonl, 1<<20)
-	for n := 1; ; n++ {
-		text, err := in.ReadBytes('\n')
-		if len(bytes.TrimSpace(text)) > 0 {
-			var l line
-			if err := json.Unmarshal(text, &l); err != nil {
-				return nil, fmt.Errorf("line %d: %w", n, err)
-			}
-			if err := r.schema(ctx, &l); err != nil {
-				return nil, err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := eachLine(jsonl, func(l *line) error { return r.schema(ctx, l) }); err != nil {
+		return nil, err
 	}
 	rep.CompileUS, rep.FirstMaskUS = QuantilesOf(r.compile), QuantilesOf(r.first)
 	rep.MaskUS, rep.CommitUS, rep.JumpUS = QuantilesOf(r.mask), QuantilesOf(r.commit), QuantilesOf(r.jump)
@@ -149,6 +133,29 @@ func Run(ctx context.Context, jsonl io.Reader, tok *Tokenizer) (*Report, error) 
 	}
 	rep.RSSMB = rss()
 	return rep, nil
+}
+
+// eachLine calls f for every line.
+func eachLine(jsonl io.Reader, f func(*line) error) error {
+	in := bufio.NewReaderSize(jsonl, 1<<20)
+	for n := 1; ; n++ {
+		text, err := in.ReadBytes('\n')
+		if len(bytes.TrimSpace(text)) > 0 {
+			var l line
+			if err := json.Unmarshal(text, &l); err != nil {
+				return fmt.Errorf("line %d: %w", n, err)
+			}
+			if err := f(&l); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 type runner struct {

@@ -44,6 +44,25 @@ func TestRun(t *testing.T) {
 	}
 }
 
+func TestForced(t *testing.T) {
+	tok, err := ReadTokenizer(strings.NewReader(tinyTokenizer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Forced(context.Background(), strings.NewReader(`{"id":"x","set":"s","schema":{"const":{"ab":1}},"tests":[{"valid":true,"data":{"ab":1}},{"valid":true,"data":2},{"valid":false,"data":3}]}
+{"id":"refused","schema":{"type":"string","pattern":"("},"tests":[]}
+`), tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || got[0] != (ForcedCount{ID: "x", Set: "s", Texts: 1, Tokens: 6, Forced: 6}) {
+		t.Errorf("%+v", got)
+	}
+	if _, err := Forced(context.Background(), strings.NewReader("{"), tok); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("a broken line: %v", err)
+	}
+}
+
 // TestRealTokenizers measures the development sample with the tokenizers that
 // COPPICE_TOKENIZERS lists (paths of tokenizer.json files).
 func TestRealTokenizers(t *testing.T) {

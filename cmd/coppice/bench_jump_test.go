@@ -1,0 +1,52 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Forced tokens stand beside what the runner counts, where both took the texts.
+func TestForcedTokensBesideTheRunner(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the runner of this test is a shell script")
+	}
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	g := &grammarBenchOptions{
+		tokenizer: write("tok.json", `{"added_tokens":[{"id":9,"content":"<|endoftext|>","special":true}],"model":{"type":"BPE","vocab":{"{":0,"}":1,"\"":2,"a":3,":":4,"1":5,"2":6,"\":":7,"b":8},"merges":[["\"",":"]]}}`),
+		jsonl: write("in.jsonl", `{"id":"one","set":"BFCL","schema":{"const":{"a":1}},"tests":[{"valid":true,"data":{"a":1}}]}
+{"id":"two","set":"other","schema":{"const":{"b":2}},"tests":[{"valid":true,"data":{"b":2}}]}
+`),
+		runner: write("runner.sh", `cat tok/t/tokenizer.json in.jsonl >/dev/null || exit 1
+echo '{"id":"verdict of triage","ff":{"n":1,"tok":6,"ff_tok":3}}' >out.jsonl
+echo '{"id":"one","ff":{"n":1,"tok":6,"ff_tok":2}}' >>out.jsonl
+echo '{"id":"two","error":"refused"}' >>out.jsonl
+`),
+		python: "sh",
+		budget: 1,
+	}
+	rows, err := jumpBeside(t.Context(), g, []byte(`{"type":"object","properties":{"a":{"enum":[1,2]}},"required":["a"],"additionalProperties":false}`), `{"a":2}`)
+	require.NoError(t, err)
+	require.Equal(t, []benchRow{
+		{What: "tok.json, the verdict, 1 texts of 6 tokens: forced (peer: llguidance)", Value: 100 * 5.0 / 6, Unit: "%", Peer: ptr(50), Ratio: ptr(5.0 / 3)},
+		{What: "tok.json, tool calls of --jsonl, 1 texts of 6 tokens: forced (peer: llguidance)", Value: 100, Unit: "%", Peer: ptr(100 * 2.0 / 6), Ratio: ptr(3)},
+		{What: "tok.json, all of --jsonl, 1 texts of 6 tokens: forced (peer: llguidance)", Value: 100, Unit: "%", Peer: ptr(100 * 2.0 / 6), Ratio: ptr(3)},
+	}, rows)
+
+	g.runner, g.jsonl = "", ""
+	rows, err = jumpBeside(t.Context(), g, []byte(`{"const":1}`), `1`)
+	require.NoError(t, err)
+	require.Equal(t, []benchRow{{What: "tok.json, the verdict, 1 texts of 1 tokens: forced", Value: 100, Unit: "%"}}, rows)
+
+	g.tokenizer = write("none.json", "{")
+	_, err = jumpBeside(t.Context(), g, []byte(`{"const":1}`), `1`)
+	require.ErrorContains(t, err, "none.json")
+}
