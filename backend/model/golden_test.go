@@ -88,11 +88,11 @@ func TestGoldenSapling(t *testing.T) {
 	})
 	t.Run("bfloat16", func(t *testing.T) {
 		g, m := openGolden(t, "golden_sapling_f32.json", "../sapling/sapling.gguf", Options{Float32Weights: true})
-		compareGolden(t, g, m, agreement{0.08, 0.6, 6})
+		compareGolden(t, g, m, agreement{0.03, 0.6, 5})
 	})
 	t.Run("quantised", func(t *testing.T) {
 		g, m := openGolden(t, "golden_sapling.json", "../sapling/sapling.gguf", Options{})
-		compareGolden(t, g, m, agreement{0.15, 0.5, 6})
+		compareGolden(t, g, m, agreement{0.08, 0.8, 2})
 	})
 }
 

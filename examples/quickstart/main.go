@@ -29,7 +29,7 @@ var program = lang.Define("quickstart", func(p *lang.Program) lang.Var[triage.Ve
 		p.Text(": ")
 		lang.Select(p, "severity", "low", "high", "critical")
 		p.Text(".\nAction for ", kind, ": ")
-		p.Gen("action", lang.MaxTokens(64), lang.Stop("\n"))
+		p.Gen("action", lang.MaxTokens(64), lang.Stop("\n"), lang.FrequencyPenalty(0.5))
 	})
 	p.User("Give the verdict as JSON.")
 	return lang.JSON[triage.Verdict](p, "verdict")

@@ -27,6 +27,7 @@ from model import CONFIG, Sapling, tree_mask
 # school: rows of random words to be copied, before any text. lm: weight of plain language modelling on the runbook.
 # name: share of the steps that have only names to be found by their form.
 # read: share of the steps without a runbook, on alerts alone.
+# pods: share of the steps that have alerts and the names of their pods alone, without a runbook.
 # quote: of the rows after a long runbook that ask for all, the share that quote it only.
 # long: share of the steps that have a runbook of nearly real length instead, which passes on no gradient.
 STAGES = [
@@ -37,10 +38,12 @@ STAGES = [
     dict(until=94, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.05, look=0.3, spread=6500, lm=0.0, long=0.55, read=0.08, name=0.12),
     dict(until=176, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.06, look=0.3, spread=6500, lm=0.0, long=0.62, read=0.05, name=0.12),
     dict(until=188, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.3, look=0.3, spread=6500, lm=0.0, long=0.8, read=0.03, name=0.05, quote=0.6),
+    dict(until=212, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.1, look=0.4, spread=6500, lm=0.0, long=0.8, read=0.03, name=0.08, quote=0.25),
+    dict(until=244, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.1, look=0.25, spread=6500, lm=0.0, long=0.8, read=0.03, name=0.06, quote=0.5, pods=0.12),
 ]
 # The rate falls from DECAY_FROM to END; each of RESTARTS, latest first, begins again at a part of the first rate.
 WARMUP, DECAY_FROM, END = 0.3, 30.0, 94.0
-RESTARTS = [(176.0, 188.0, 0.3), (160.0, 176.0, 0.35), (94.0, 160.0, 0.45)]
+RESTARTS = [(212.0, 244.0, 0.35), (188.0, 212.0, 0.3), (176.0, 188.0, 0.3), (160.0, 176.0, 0.35), (94.0, 160.0, 0.45)]
 LR_MATRIX, LR_VECTOR = 0.02, 3e-3
 WEIGHT = torch.ones(KINDS)
 WEIGHT[SEVERITY] = 2.0
@@ -114,6 +117,8 @@ def make(maker, st, step):
         st = dict(st, length=(24, 32), books=1, rows=56, name=1.0)
     elif even.random() < st.get("read", 0):
         st = dict(st, length=(24, 32), books=1, rows=40, look=1.0, quiz=0.0)
+    elif even.random() < st.get("pods", 0):
+        st = dict(st, length=(24, 32), books=1, rows=56, quiz=0.0, look=0.0, pod=1.0)
     elif even.random() < st["long"]:
         # A short row costs little after a long runbook: most ask for one thing only.
         rows, look, pod = even.choice(((14, 0.2, 0.0), (26, 1.0, 0.0), (48, 0.0, 0.85)))
