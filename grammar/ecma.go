@@ -46,9 +46,16 @@ type pattern struct {
 	dot      []rng
 	anyMark  nodeID // any characters and markers
 	tail     nodeID // what follows a match: anything, or an optional end marker
+	negative bool   // there is a negative lookahead
+	ends     int    // "$" so far
+	denied   int    // negative lookaheads around pos
+	anchored bool   // pos is the beginning of the text, and its marker is consumed
 }
 
-const maxRepeat = 1 << 24
+const (
+	maxRepeat       = 1 << 24
+	maxNegativeEnds = 64
+)
 
 // compilePattern is the set of texts, written by e, in which src matches
 // somewhere (whole: that it matches as a whole).
@@ -87,19 +94,33 @@ func (p *pool) compilePatternDot(src string, e encoder, whole bool, maxDepth int
 		r.tail = p.opt(end)
 		lead = p.opt(begin)
 	}
+	r.negative = strings.Contains(src, "(?!")
+	if r.negative && whole {
+		r.tail = p.rep(end, 0, -1)
+	}
 	body := r.alternation(true)
 	if r.pos < len(src) {
 		r.fail(ErrInvalid, "unmatched )")
 	}
-	// "^^" asks for two markers, so a text may begin and end with up to three.
+	// "^(^a|b)" asks for two markers, so a text may begin and end with up to three.
+	// A negative lookahead would be fooled by such a choice: there the text
+	// begins with one and ends with as many as there are "$", and one more.
 	full := p.derive(p.cat(lead, body), markBegin)
-	if strings.Contains(src, "^") {
+	if strings.Contains(src, "^") && !r.negative {
 		two := p.derive(full, markBegin)
 		full = p.alt(full, two, p.derive(two, markBegin))
 	}
 	memo := map[nodeID]nodeID{}
 	full = p.quotient(full, memo)
-	if strings.Contains(src, "$") {
+	switch {
+	case r.ends > maxNegativeEnds && r.negative:
+		r.fail(ErrTooLarge, "too many $ beside a negative lookahead")
+	case r.negative:
+		// Each "$" finds a marker of its own, whatever others took.
+		for range r.ends {
+			full = p.quotient(full, map[nodeID]nodeID{})
+		}
+	case r.ends > 0:
 		two := p.quotient(full, map[nodeID]nodeID{})
 		full = p.alt(full, two, p.quotient(two, map[nodeID]nodeID{}))
 	}
@@ -253,18 +274,38 @@ type look struct {
 func (r *pattern) sequence(top bool) nodeID {
 	var items []nodeID
 	var looks []look
+	anchored := r.anchored // further "^" at the beginning say nothing new
+	defer func() { r.anchored = anchored }()
+	begins := 0 // items, all of them "^"
 	for r.pos < len(r.src) && r.peek() != '|' && r.peek() != ')' {
+		if r.peek() == '^' && len(items) == begins && (begins > 0 || anchored) {
+			r.pos++
+			continue
+		}
 		if rest := r.src[r.pos:]; strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") {
 			if !top {
 				r.refuse(ErrUnsupported, "lookahead inside a group", "move it to the top of the pattern or write out what may follow")
 			}
-			not := rest[2] == '!'
+			l := look{at: len(items), not: rest[2] == '!'}
+			if r.anchored = begins > 0 && begins == len(items); len(items) == 0 && r.beforeCaret() {
+				r.anchored, l.at = true, 1 // the same behind the "^"
+			}
 			r.pos += 3
-			what := r.alternation(false)
+			if l.not {
+				r.denied++
+			}
+			l.what = r.alternation(false)
 			r.close()
-			looks = append(looks, look{len(items), what, not})
+			if l.not {
+				r.denied--
+			}
+			looks = append(looks, l)
 			continue
 		}
+		if r.peek() == '^' && len(items) == begins {
+			begins++
+		}
+		r.anchored = anchored && len(items) == 0
 		items = append(items, r.quantified())
 	}
 	p := r.p
@@ -289,6 +330,31 @@ func (r *pattern) sequence(top bool) nodeID {
 	return out
 }
 
+// beforeCaret reports whether nothing but lookaheads stands between pos, where
+// one begins, and a "^".
+func (r *pattern) beforeCaret() bool {
+	depth, class := 0, false
+	for i := r.pos; i < len(r.src); i++ {
+		switch c := r.src[i]; {
+		case depth == 0 && c == '^':
+			return true
+		case depth == 0 && !strings.HasPrefix(r.src[i:], "(?=") && !strings.HasPrefix(r.src[i:], "(?!"):
+			return false
+		case c == '\\':
+			i++
+		case class:
+			class = c != ']'
+		case c == '[':
+			class = true
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		}
+	}
+	return false
+}
+
 func (r *pattern) close() {
 	if r.peek() != ')' {
 		r.fail(ErrInvalid, "missing )")
@@ -305,7 +371,7 @@ func (r *pattern) peek() byte {
 
 // quantified parses an atom and its quantifiers.
 func (r *pattern) quantified() nodeID {
-	start := r.pos
+	start, ends := r.pos, r.ends
 	id := r.atom()
 	m, n := int32(0), int32(-1)
 	switch r.peek() {
@@ -325,6 +391,9 @@ func (r *pattern) quantified() nodeID {
 	}
 	if r.pos == start {
 		r.fail(ErrInvalid, "nothing to repeat")
+	}
+	if r.negative && (m > 1 || n < 0 || n > 1) && r.ends > ends {
+		r.refuse(ErrUnsupported, "$ in a repeated group beside a negative lookahead", "move the $ behind the group")
 	}
 	r.pos++
 	if r.peek() == '?' {
@@ -385,10 +454,14 @@ func (r *pattern) atom() nodeID {
 		r.pos++
 		return r.p.class(r.e, r.dot)
 	case '^':
+		if r.denied > 0 {
+			r.refuse(ErrUnsupported, "^ in a negative lookahead", "put the lookahead behind ^ and leave this one out")
+		}
 		r.pos++
 		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))
 	case '$':
 		r.pos++
+		r.ends++
 		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markEnd, markEnd, leafEnd}}))
 	case '*', '+', '?':
 		r.fail(ErrInvalid, "nothing to repeat")

@@ -42,6 +42,15 @@ func TestPatternMatches(t *testing.T) {
 		{`^a{,3}$`, "a{,3}", "aa"},
 		{`^[]$`, "", "_ a"},
 		{`^[^]$`, "a é", "_ ab"},
+		{`^(?!.*x$)`, "foo xa _", "foox x"},
+		{`^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$`, "1 -1.5 .5 0012", "_ - . -. 1e5"},
+		{`(?!^\d+$)^.+$`, "a a1 1a", "12 _"},
+		{`(?!\d)(?!^[)(^]+$)^.+$`, "a (a", "1a () ^"},
+		{`^(?!^foo|^bar)[a-z]+$`, "fo baz", "foo barx"},
+		{`^(?!foo)[\w$]+(?:\$[a-z])*$`, "a$ fo$x bar", "foo$ a-"},
+		{`^(?=^a)(?!ab)`, "a ac", "ab b"},
+		{`^(^a|b)`, "a b", "c"},
+		{`^^a$$`, "a", "aa"},
 	} {
 		p, id := mustPattern(t, c.src, encRaw, false)
 		for _, s := range strings.Fields(c.yes) {
@@ -67,7 +76,7 @@ func TestPatternRefused(t *testing.T) {
 	for src, kind := range map[string]error{
 		`a(b`: ErrInvalid, `a)`: ErrInvalid, `[z-a]`: ErrInvalid, `[a`: ErrInvalid, `*a`: ErrInvalid, `a**`: ErrInvalid,
 		`a{3,2}`: ErrInvalid, `\`: ErrInvalid, `\1(a)`: ErrUnsupported, `\bx`: ErrUnsupported, `(?<=a)b`: ErrUnsupported,
-		`(a(?=b))*`: ErrUnsupported, `(?i)a`: ErrUnsupported, `\p{Nope}`: ErrUnsupported, `a{99999999999}`: ErrTooLarge,
+		`(a(?=b))*`: ErrUnsupported, `(?!^a)b`: ErrUnsupported, `^(?!a?^b)`: ErrUnsupported, `^(?!(?:a?$){2})`: ErrUnsupported, `(?i)a`: ErrUnsupported, `\p{Nope}`: ErrUnsupported, `a{99999999999}`: ErrTooLarge,
 		strings.Repeat("(", 200000) + "a" + strings.Repeat(")", 200000): ErrTooLarge,
 	} {
 		_, err := newPool().compilePattern(src, encRaw, false, 200)
@@ -77,28 +86,88 @@ func TestPatternRefused(t *testing.T) {
 	}
 }
 
+// randomPattern is a pattern without lookahead, with anchors anywhere.
+func randomPattern(rnd *rand.Rand, d int) string {
+	gen := func(d int) string { return randomPattern(rnd, d) }
+	switch k := rnd.IntN(11); {
+	case d <= 0 || k < 3:
+		return []string{"a", "b", "c", "[ab]", "[^a]", "."}[rnd.IntN(6)]
+	case k < 5:
+		return gen(d-1) + gen(d-1)
+	case k < 7:
+		return "(?:" + gen(d-1) + "|" + gen(d-1) + ")"
+	case k < 8:
+		return "(?:" + gen(d-1) + ")" + []string{"*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}"}[rnd.IntN(7)]
+	case k < 9:
+		return "^" + gen(d-1)
+	case k < 10:
+		return gen(d-1) + "$"
+	default:
+		return "(?:" + gen(d-1) + "|)"
+	}
+}
+
+// TestLookaheadAgainstRegexp puts random patterns into lookaheads: what these
+// ask and deny is asked of the standard library piece by piece.
+func TestLookaheadAgainstRegexp(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	n := 3000
+	if testing.Short() {
+		n = 1000
+	}
+	compared := 0
+	for i := range n {
+		a, b, c := randomPattern(rnd, 3), randomPattern(rnd, 3), randomPattern(rnd, 3)
+		c = strings.ReplaceAll(c, "^", "")
+		if strings.Contains(c, "[]") {
+			c = "a.*" // it was a class
+		}
+		at := func(p, s string) bool { return regexp.MustCompile("^(?:" + p + ")").MatchString(s) }
+		all := func(p, s string) bool { return regexp.MustCompile("^(?:" + p + ")$").MatchString(s) }
+		var src string
+		var want func(s string) bool
+		switch i % 5 {
+		case 0:
+			src, want = "^(?!"+a+")(?:"+c+")$", func(s string) bool { return !at(a, s) && all(c, s) }
+		case 1:
+			src, want = "(?!"+a+")(?="+b+")^(?:"+c+")$", func(s string) bool { return !at(a, s) && at(b, s) && all(c, s) }
+		case 2:
+			src, want = "^(?!"+a+")", func(s string) bool { return !at(a, s) }
+		case 3:
+			src, want = "^(?="+a+")(?!"+b+")", func(s string) bool { return at(a, s) && !at(b, s) }
+		default:
+			src, want = "^b(?!"+c+")[^b]*$", func(s string) bool {
+				return strings.HasPrefix(s, "b") && !at(c, s[1:]) && !strings.Contains(s[1:], "b")
+			}
+		}
+		p := newPool()
+		id, err := p.compilePattern(src, encRaw, false, 200)
+		if errors.Is(err, ErrUnsupported) {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", src, err)
+		}
+		compared++
+		for range 25 {
+			s := make([]byte, rnd.IntN(6))
+			for i := range s {
+				s[i] = "abcd"[rnd.IntN(4)]
+			}
+			if got := p.matches(id, string(s)); got != want(string(s)) {
+				t.Fatalf("%q on %q: %v, want %v", src, s, got, !got)
+			}
+		}
+	}
+	if compared < n/2 {
+		t.Errorf("only %d of %d patterns compared", compared, n)
+	}
+}
+
 // TestPatternAgainstRegexp compares random patterns with the standard library.
 func TestPatternAgainstRegexp(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var gen func(d int) string
-	gen = func(d int) string {
-		switch k := rnd.IntN(11); {
-		case d <= 0 || k < 3:
-			return []string{"a", "b", "c", "[ab]", "[^a]", "."}[rnd.IntN(6)]
-		case k < 5:
-			return gen(d-1) + gen(d-1)
-		case k < 7:
-			return "(?:" + gen(d-1) + "|" + gen(d-1) + ")"
-		case k < 8:
-			return "(?:" + gen(d-1) + ")" + []string{"*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}"}[rnd.IntN(7)]
-		case k < 9:
-			return "^" + gen(d-1)
-		case k < 10:
-			return gen(d-1) + "$"
-		default:
-			return "(?:" + gen(d-1) + "|)"
-		}
-	}
+	gen := func(d int) string { return randomPattern(rnd, d) }
 	n := 3000
 	if testing.Short() {
 		n = 1200
