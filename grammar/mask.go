@@ -74,7 +74,7 @@ func (m *machine) computeMask(p *place) *maskEntry {
 		acc, recorded := all, c.stack != nil && m.frames[c.stack.frame].kind == frRecord
 		if recorded {
 			// What follows depends on the whole text of the item, which the
-			// rests leave out: each token is tried.
+			// rests leave out: tokens for which that matters are tried.
 			acc = &m.masks.second
 			acc.reset()
 		}
@@ -99,24 +99,25 @@ func (m *machine) computeMask(p *place) *maskEntry {
 			}
 		}
 		if recorded {
-			m.verify(p, acc.dense())
+			m.verify(p, acc.dense(), m.mattersTo(c.stack))
 			all.addAll(acc.pack())
 		}
 	}
 	for _, c := range p.configs {
 		if c.stack != nil && int(c.stack.depth)+m.span >= int(m.maxDepth) {
-			m.verify(p, all.dense())
+			m.verify(p, all.dense(), nil)
 			break
 		}
 	}
 	return all.pack()
 }
 
-// verify removes the tokens that do not lead anywhere from p.
-func (m *machine) verify(p *place, acc []uint64) {
+// verify removes the tokens that do not lead anywhere from p; where matters is
+// not nil, only those that it names are tried.
+func (m *machine) verify(p *place, acc []uint64, matters func(token []byte) bool) {
 tokens:
 	for t, text := range m.vocab.tokens {
-		if acc[t>>6]&(1<<(t&63)) == 0 {
+		if acc[t>>6]&(1<<(t&63)) == 0 || matters != nil && !matters(text) {
 			continue
 		}
 		q := p

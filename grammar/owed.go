@@ -26,6 +26,7 @@ type ledger struct {
 	slots    [][]itemKind
 	unique   bool
 	texts    []int32 // all of the kinds' texts, where slots differ
+	listed   bool    // some kind has its texts listed
 	known    map[string]bool
 }
 
@@ -55,6 +56,7 @@ func newLedger(a *arrayNode, keep func(option) bool, id func(option, string) int
 			}
 			k := itemKind{duties: x.duties}
 			if a.unique && x.texts != nil {
+				l.listed = true
 				k.texts = make([]int32, len(x.texts))
 				for i, t := range x.texts {
 					k.texts[i] = id(x, t)

@@ -213,3 +213,37 @@ func TestOwedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Masks of items and names that are told apart are those that trying every
+// token gives, with tokens that hold several of them.
+func TestMasksOfWhatIsToldApart(t *testing.T) {
+	tok := learnBPE(strings.Repeat(`["a","a","b","ab","a"] ["b","b"] [1,1,12,1] {"a":1,"a":1,"b":1} `, 8), 60)
+	for _, schema := range []string{
+		`{"type":"array","uniqueItems":true,"items":{"type":"string","maxLength":2}}`,
+		`{"type":"array","uniqueItems":true,"items":{"type":["string","integer"]},"minItems":3}`,
+		`{"type":"array","uniqueItems":true,"items":{"type":"string"},"contains":{"const":"a"},"maxItems":3}`,
+		`{"type":"array","uniqueItems":true,"prefixItems":[{"type":"string"},{"enum":["a","b"]}],"items":{"type":"string"},"minItems":2}`,
+		`{"type":"object","minProperties":3,"additionalProperties":{"const":1}}`,
+		`{"type":"object","not":{"additionalProperties":{"const":1}}}`,
+	} {
+		g := mustCompile(t, Spec{JSONSchema: []byte(schema)}, tok.vocab())
+		for seed := range uint64(12) {
+			s := g.Start()
+			var text []byte
+			for range 14 {
+				bits := s.maskBits()
+				for i, b := range tok.tokens {
+					if _, err := s.Accept(int32(i)); i != eosToken && (err == nil) != has(bits, int32(i)) {
+						t.Fatalf("%s: behind %q the mask says %v to %q, and Accept %v", schema, text, has(bits, int32(i)), b, err)
+					}
+				}
+				next := puppet(seed, text, bits, len(tok.tokens))
+				if next <= eosToken {
+					break
+				}
+				s, _ = s.Accept(next)
+				text = append(text, tok.tokens[next]...)
+			}
+		}
+	}
+}

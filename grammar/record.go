@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"bytes"
 	"encoding/binary"
 	"slices"
 )
@@ -130,4 +131,26 @@ func (m *machine) behindRecord(stack *cell) *place {
 	m.build.reset()
 	m.enter(m.leave(stack.frame, stack.next.frame, false), stack.next.next)
 	return m.finish()
+}
+
+// mattersTo tells for which tokens it matters what text ends in the record on
+// top of stack: those that hold it once more, as the text of something else.
+// Where other texts are promised to some item it may matter to all: nil.
+func (m *machine) mattersTo(stack *cell) func(token []byte) bool {
+	if f := m.frames[stack.next.frame]; f.kind == frArray {
+		if l := m.ledgers[f.node]; l == nil || l.listed {
+			return nil
+		}
+	}
+	before := m.rope(m.frames[stack.frame].set)
+	var text []byte
+	return func(token []byte) bool {
+		for k := 1; len(token)-k > len(before)+k; k++ {
+			text = append(append(text[:0], before...), token[:k]...)
+			if bytes.Contains(token[k:], text) {
+				return true
+			}
+		}
+		return false
+	}
 }
