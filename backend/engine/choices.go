@@ -223,7 +223,16 @@ func (e *Engine) adopt(s *sequence) {
 				best, most, out = b, n, o
 			}
 		}
-		if best == nil || best.base+most <= s.computed {
+		if best == nil {
+			return
+		}
+		end := best.base + most
+		if out < 0 {
+			// What follows its last token was not asked for, or in a row that found
+			// no pages: that token is computed again.
+			end = min(end, len(s.tokens)-1)
+		}
+		if end <= s.computed {
 			return
 		}
 		if best.pages != nil {
@@ -232,7 +241,7 @@ func (e *Engine) adopt(s *sequence) {
 			s.pages = append(s.pages[:first], best.own()...)
 			best.pages = nil // they are the sequence's
 		}
-		s.computed = best.base + most
+		s.computed = end
 		if out < 0 {
 			return
 		}

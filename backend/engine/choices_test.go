@@ -67,3 +67,27 @@ func TestChoicesOfAModel(t *testing.T) {
 	}
 	t.Logf("%d choices", chosen)
 }
+
+// TestChoicesOfWhichSomeFindNoPage: where only some options get a row, the one that
+// would have decided what follows may be missing.
+func TestChoicesOfWhichSomeFindNoPage(t *testing.T) {
+	const pattern = `[ab]-[cd]( and then comes a long text, the longer the better| z)[xy]`
+	for pages := 4; pages < 12; pages++ {
+		e := newFake(t, func(c *Config, _ *fakeModel) { c.Choices, c.Pages = 400, pages })
+		for n := range 40 {
+			req := backend.Request{
+				Turns:      []backend.Turn{raw(longText(n + 1))},
+				Constraint: backend.Constraint{Regex: pattern},
+				Sampling:   backend.Sampling{Temperature: 3, Seed: uint64(n)},
+			}
+			want := mustGenerate(t, newFake(t, func(c *Config, _ *fakeModel) { c.Pages = pages }), &req)
+			got, err := e.Generate(t.Context(), &req, nil)
+			if err != nil {
+				t.Fatalf("%d pages, prompt of %d bytes: %v", pages, n+1, err)
+			}
+			if got.Part.Text != want.Part.Text {
+				t.Fatalf("%d pages, prompt of %d bytes: %q, without choices %q", pages, n+1, got.Part.Text, want.Part.Text)
+			}
+		}
+	}
+}
