@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"time"
 )
 
 // Token is an id in a model's vocabulary.
@@ -97,6 +98,9 @@ type Hints struct {
 	// Run names the run that a request belongs to; its requests are kept
 	// together and its prefixes are pinned while it lives.
 	Run string `json:"run,omitempty"`
+	// Branch names the branch of the run that will read the prompt again; each
+	// branch goes on with what it read last. Empty is the trunk.
+	Branch string `json:"branch,omitempty"`
 	// Siblings is the number of requests, this one included, that start
 	// together from the same prefix. A backend may hold the others back until
 	// the first has filled the cache. 0 means unknown.
@@ -342,6 +346,27 @@ type Tokenizer interface {
 	// Tokenize returns the ids of a prompt as Generate would feed them,
 	// including the opening of an assistant turn if open is set.
 	Tokenize(turns []Turn, open bool) ([]Token, error)
+}
+
+// Foreseer is implemented by backends that keep what a run will read again until
+// it does. Its methods change cost, never results; they return at once, and the
+// backend need not know the run.
+type Foreseer interface {
+	// Foresee tells what a branch of a run does until its next request. The last
+	// one counts.
+	Foresee(run, branch string, a Absence)
+	// EndRun tells that no request of a run will follow.
+	EndRun(run string)
+}
+
+// Absence is what a branch does between two requests.
+type Absence struct {
+	// Doing names what it does. The backend learns how long that takes.
+	Doing string
+	// For is how long it takes, if that is known; 0 otherwise.
+	For time.Duration
+	// Gone says that there will be no next request.
+	Gone bool
 }
 
 // ConstraintChecker is implemented by backends that can say, without a call,

@@ -20,10 +20,14 @@ type Step struct {
 	Prompt    bool // the tokens are of the prompt
 }
 
-// Trace is told what is done for requests. Its functions are called from the
-// goroutine that computes: they must return at once, and may be called from
-// several goroutines for different requests.
+// Trace is told what is done for requests. Its functions must return at once, and
+// may be called from several goroutines for different requests. Nil ones are not
+// called.
 type Trace struct {
+	// Queued is called when a request has been taken in, from the goroutine that
+	// sent it.
+	Queued func(request string)
+	// Step is called after each pass, from the goroutine that computes.
 	Step func(Step)
 }
 

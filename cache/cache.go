@@ -23,8 +23,8 @@ type Cache struct {
 	pool    pool
 	roots   map[Namespace]*node
 	leaves  leafHeap
-	runs    map[string]map[*node]struct{}
-	runAge  []string // runs in the order they were first seen, oldest first
+	runs    map[string]map[string]*node // by run and branch, what it claims
+	runAge  []string                    // runs in the order they were first seen, oldest first
 	clock   uint64
 	version uint64
 	nodes   int
@@ -36,7 +36,7 @@ func New(n int) *Cache {
 	return &Cache{
 		pool:  newPool(n),
 		roots: make(map[Namespace]*node),
-		runs:  make(map[string]map[*node]struct{}),
+		runs:  make(map[string]map[string]*node),
 	}
 }
 
@@ -137,6 +137,27 @@ func (h *Handle) Pages(dst []int32, from int) []int32 {
 		hi = min(hi, lo)
 	}
 	return dst
+}
+
+// TakeTail lets the caller write behind the prefix of h in the page where it
+// ends, and holds that page: it need not be copied. It reports false if the prefix
+// ends with its page, or somebody else may write there or has written.
+func (c *Cache) TakeTail(h *Handle) bool {
+	n := h.node
+	if n == nil || n.parent == nil || n.end()%PageTokens == 0 {
+		return false
+	}
+	// The page may be that of nodes above, which end in it before.
+	id := n.pages[len(n.pages)-1]
+	above := int32(0)
+	for a := n; a.parent != nil && a.pages[len(a.pages)-1] == id; a = a.parent {
+		above++
+	}
+	if n.locks != 1 || c.pool.tree[id] != above || c.pool.hold[id] != above {
+		return false
+	}
+	c.pool.addHold(id)
+	return true
 }
 
 // Match pins the longest prefix of tokens that the tree has, which may be

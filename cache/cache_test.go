@@ -129,8 +129,8 @@ func TestEvictionOrder(t *testing.T) {
 		do(h)
 		c.Unpin(h)
 	}
-	note(0, func(h *Handle) { c.Claim(h, "run", 1) })
-	note(1, func(h *Handle) { c.Claim(h, "run", 7) })
+	note(0, func(h *Handle) { c.Claim(h, Owner{"run", "a"}, 1) })
+	note(1, func(h *Handle) { c.Claim(h, Owner{"run", "b"}, 7) })
 	note(2, func(*Handle) {})
 	note(4, func(h *Handle) { c.Dead(h, 0) })
 	note(3, func(*Handle) {})
@@ -158,7 +158,7 @@ func TestForgottenRunIsOrdinary(t *testing.T) {
 	put(t, c, ns, seq(0, 16))
 	put(t, c, ns, seq(100, 16))
 	h := c.Match(ns, seq(0, 16))
-	c.Claim(h, "run", 0)
+	c.Claim(h, Owner{Run: "run"}, 0)
 	c.Unpin(h)
 	c.Unpin(c.Match(ns, seq(100, 16)))
 	c.Forget("run")
@@ -190,7 +190,7 @@ func TestClaimOfEvictedPrefixMovesUp(t *testing.T) {
 	put(t, c, ns, append(seq(0, 16), seq(50, 16)...))
 	put(t, c, ns, seq(100, 32))
 	h := c.Match(ns, append(seq(0, 16), seq(50, 16)...))
-	c.Claim(h, "run", 0)
+	c.Claim(h, Owner{Run: "run"}, 0)
 	c.Unpin(h)
 	c.Alloc(nil, 3) // both pages of 100.., then the claimed leaf
 	if c.Peek(ns, seq(0, 16)) != 16 {
@@ -235,8 +235,12 @@ func TestFlushWhilePinned(t *testing.T) {
 // written to each slot, so that a prefix found on a page that has something
 // else is noticed.
 func TestRandomOperations(t *testing.T) {
+	tails := 0
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomOperations(t, rand.New(rand.NewPCG(seed, 1)), 1500) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { tails += randomOperations(t, rand.New(rand.NewPCG(seed, 1)), 1500) })
+	}
+	if tails == 0 {
+		t.Error("nobody ever went on in a page of the tree")
 	}
 }
 
@@ -255,7 +259,8 @@ type user struct {
 	stale  bool
 }
 
-func randomOperations(t *testing.T, r *rand.Rand, ops int) {
+// randomOperations returns how many users went on in a page of the tree.
+func randomOperations(t *testing.T, r *rand.Rand, ops int) (tails int) {
 	numPages := 4 + r.IntN(40)
 	c := New(numPages)
 	data := make([][PageTokens]Token, numPages)
@@ -320,8 +325,10 @@ func randomOperations(t *testing.T, r *rand.Rand, ops int) {
 			u := &user{h: h, ns: ns, tokens: tokens, pages: h.Pages(nil, 0), owned: h.Len() / PageTokens}
 			verify(tokens[:want], u.pages)
 			users = append(users, u)
-			// Its own copy of a partly shared page.
-			if h.Len()%PageTokens != 0 {
+			// A partly shared page is its own, or its own copy of it.
+			if r.IntN(2) == 0 && c.TakeTail(h) {
+				tails++
+			} else if h.Len()%PageTokens != 0 {
 				src := u.pages[len(u.pages)-1]
 				u.pages = u.pages[:len(u.pages)-1]
 				if !grow(u, u.owned*PageTokens+1) {
@@ -362,9 +369,14 @@ func randomOperations(t *testing.T, r *rand.Rand, ops int) {
 			}
 		case op < 9 && len(users) > 0:
 			i := r.IntN(len(users))
-			switch r.IntN(4) {
+			owner := Owner{fmt.Sprint("run", r.IntN(3)), fmt.Sprint(r.IntN(3))}
+			switch r.IntN(6) {
+			case 4:
+				c.Expect(owner, r.Int64N(5))
+			case 5:
+				c.Unclaim(owner)
 			case 0:
-				c.Claim(users[i].h, fmt.Sprint("run", r.IntN(3)), r.IntN(5))
+				c.Claim(users[i].h, owner, r.Int64N(5))
 			case 1:
 				c.Dead(users[i].h, r.IntN(40))
 			case 2:
@@ -396,6 +408,7 @@ func randomOperations(t *testing.T, r *rand.Rand, ops int) {
 		t.Fatal("an idle cache gives not all of its pages")
 	}
 	check(t, c)
+	return tails
 }
 
 func asKey(t []Token) string { return fmt.Sprint(t) }

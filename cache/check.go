@@ -19,11 +19,12 @@ func (c *Cache) Check(stale ...*Handle) error {
 
 	tree := make([]int32, len(c.pool.tree))
 	holds := make([]int32, len(c.pool.hold)) // by nodes alone
-	nodes, leaves := 0, 0
+	nodes, leaves, claimed := 0, 0, 0
 	var walk func(n *node)
 	walk = func(n *node) {
 		for first, kid := range n.kids {
 			nodes++
+			claimed += len(kid.claims)
 			if kid.parent != n || kid.start != n.end() || len(kid.tokens) == 0 || kid.tokens[0] != first {
 				bad("node at %d: wrong parent, start or first token", kid.start)
 				continue
@@ -117,12 +118,20 @@ func (c *Cache) Check(stale ...*Handle) error {
 		bad("free %d + evictable %d (counted %d) + held %d (counted %d) of %d pages",
 			freePages, evictable, c.pool.evictable, held, c.pool.held, len(tree))
 	}
+	if len(c.runs) != len(c.runAge) {
+		bad("%d runs of %d ages", len(c.runs), len(c.runAge))
+	}
+	claims := 0
 	for run, nodes := range c.runs {
-		for n := range nodes {
-			if !slices.ContainsFunc(n.claims, func(cl claim) bool { return cl.run == run }) {
+		for branch, n := range nodes {
+			claims++
+			if n.claimOf(Owner{run, branch}) < 0 {
 				bad("run %q: its node at %d knows nothing of it", run, n.start)
 			}
 		}
+	}
+	if claims != claimed {
+		bad("%d claims, the nodes have %d", claims, claimed)
 	}
 	return errors.Join(errs...)
 }
@@ -162,7 +171,7 @@ func (n *node) draw(b *strings.Builder, indent string) {
 			b.WriteString(" dead")
 		}
 		for _, cl := range kid.claims {
-			fmt.Fprintf(b, " %s@%d", cl.run, cl.rank)
+			fmt.Fprintf(b, " %s@%d", strings.TrimSuffix(cl.owner.Run+"/"+cl.owner.Branch, "/"), cl.next)
 		}
 		b.WriteByte('\n')
 		kid.draw(b, indent+"  ")

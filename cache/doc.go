@@ -39,5 +39,8 @@
 // known of, least recently used first, then what a run will read again, the
 // farthest use first. A long leaf is cut page by page from its end.
 //
+// What will be read again is known by claims: each [Owner], a branch of a run, may
+// claim one prefix and say when it will be back, see [Cache.Claim].
+//
 // The package has no goroutine, no clock and no lock: the caller serialises.
 package cache

@@ -2,41 +2,79 @@ package cache
 
 import "slices"
 
-// claim says that a run will read a prefix again.
+// Owner is who will read a prefix again: a branch of a run. It has one prefix at
+// a time, since what it reads next begins with what it read before.
+type Owner struct {
+	Run    string
+	Branch string
+}
+
+// claim says when an owner will read a prefix again.
 type claim struct {
-	run  string
-	rank int
+	owner Owner
+	next  int64
 }
 
 // maxRuns bounds the runs that are remembered. A run that ended without Forget
 // costs nothing more than a worse eviction order until it is pushed out.
-const maxRuns = 1024
+const maxRuns = 4096
 
-// Claim notes that run will read the prefix of h again, after rank other uses
-// of its own. Claimed prefixes are evicted last, the highest rank first. A
-// claim is no pin. Claiming the same prefix again replaces the rank.
-func (c *Cache) Claim(h *Handle, run string, rank int) {
+// Claim notes that owner will read the prefix of h again at the time next, and
+// none that it claimed before. Times are whatever the caller counts in. Claimed
+// prefixes are evicted last, the latest use first. A claim is no pin.
+func (c *Cache) Claim(h *Handle, owner Owner, next int64) {
 	n := h.node
-	if n == nil || n.parent == nil || run == "" {
+	if n == nil || n.parent == nil || owner.Run == "" {
 		return
 	}
-	nodes := c.runs[run]
+	c.Unclaim(owner)
+	nodes := c.runs[owner.Run]
 	if nodes == nil {
 		if len(c.runAge) >= maxRuns {
 			c.Forget(c.runAge[0])
 		}
-		nodes = make(map[*node]struct{})
-		c.runs[run] = nodes
-		c.runAge = append(c.runAge, run)
+		nodes = make(map[string]*node)
+		c.runs[owner.Run] = nodes
+		c.runAge = append(c.runAge, owner.Run)
 	}
-	nodes[n] = struct{}{}
-	i := slices.IndexFunc(n.claims, func(cl claim) bool { return cl.run == run })
-	if i < 0 {
-		n.claims = append(n.claims, claim{run, rank})
-	} else {
-		n.claims[i].rank = rank
+	nodes[owner.Branch] = n
+	n.claims = append(n.claims, claim{owner, next})
+	c.claimed(n)
+}
+
+// Expect changes when the owner of a claim will read its prefix, and reports
+// whether there is any of it left.
+func (c *Cache) Expect(owner Owner, next int64) bool {
+	n := c.runs[owner.Run][owner.Branch]
+	if n == nil {
+		return false
 	}
-	c.reorder(n)
+	n.claims[n.claimOf(owner)].next = next
+	c.claimed(n)
+	return true
+}
+
+// Unclaim drops the claim of an owner, if it has one.
+func (c *Cache) Unclaim(owner Owner) {
+	nodes := c.runs[owner.Run]
+	n := nodes[owner.Branch]
+	if n == nil {
+		return
+	}
+	i := n.claimOf(owner)
+	n.claims = slices.Delete(n.claims, i, i+1)
+	c.claimed(n)
+	c.disown(owner)
+}
+
+// disown forgets where the claim of an owner is.
+func (c *Cache) disown(owner Owner) {
+	nodes := c.runs[owner.Run]
+	delete(nodes, owner.Branch)
+	if len(nodes) == 0 {
+		delete(c.runs, owner.Run)
+		c.runAge = slices.DeleteFunc(c.runAge, func(r string) bool { return r == owner.Run })
+	}
 }
 
 // Forget drops all claims of a run.
@@ -45,12 +83,28 @@ func (c *Cache) Forget(run string) {
 	if !ok {
 		return
 	}
-	for n := range nodes {
-		n.claims = slices.DeleteFunc(n.claims, func(cl claim) bool { return cl.run == run })
-		c.reorder(n)
+	for branch, n := range nodes {
+		i := n.claimOf(Owner{run, branch})
+		n.claims = slices.Delete(n.claims, i, i+1)
+		c.claimed(n)
 	}
 	delete(c.runs, run)
 	c.runAge = slices.DeleteFunc(c.runAge, func(r string) bool { return r == run })
+}
+
+// claimOf returns the index of the claim of an owner that has one on n.
+func (n *node) claimOf(owner Owner) int {
+	return slices.IndexFunc(n.claims, func(cl claim) bool { return cl.owner == owner })
+}
+
+// claimed restores the order after the claims of n changed.
+func (c *Cache) claimed(n *node) {
+	for i, cl := range n.claims {
+		if i == 0 || cl.next < n.next {
+			n.next = cl.next
+		}
+	}
+	c.reorder(n)
 }
 
 // Dead notes that the nodes of h's path which begin at token from or later will
@@ -68,19 +122,19 @@ func (c *Cache) Dead(h *Handle, from int) {
 
 // moveClaims hands the claims of a removed node to its parent.
 func (c *Cache) moveClaims(n, parent *node) {
+	if len(n.claims) == 0 {
+		return
+	}
 	for _, cl := range n.claims {
-		nodes := c.runs[cl.run]
-		delete(nodes, n)
 		if parent.parent == nil {
-			continue
-		}
-		nodes[parent] = struct{}{}
-		i := slices.IndexFunc(parent.claims, func(p claim) bool { return p.run == cl.run })
-		if i < 0 {
-			parent.claims = append(parent.claims, cl)
+			c.disown(cl.owner)
 		} else {
-			parent.claims[i].rank = min(parent.claims[i].rank, cl.rank)
+			c.runs[cl.owner.Run][cl.owner.Branch] = parent
 		}
+	}
+	if parent.parent != nil {
+		parent.claims = append(parent.claims, n.claims...)
+		c.claimed(parent)
 	}
 	n.claims = nil
 }
@@ -110,31 +164,31 @@ type leafHeap []*node
 
 // before reports whether a is to be evicted before b.
 func before(a, b *node) bool {
-	ca, ra := a.class()
-	cb, rb := b.class()
-	if ca != cb {
+	ca, cb := a.class(), b.class()
+	switch {
+	case ca != cb:
 		return ca < cb
-	}
-	if ra != rb {
-		return ra > rb
+	case ca == claimedNode && a.next != b.next:
+		return a.next > b.next
 	}
 	return a.used < b.used
 }
 
-// class is 0 for what will not be read, 1 for what nothing is known of, 2 for
-// what a run will read again; then rank is the nearest such use.
-func (n *node) class() (class, rank int) {
-	if len(n.claims) == 0 {
-		if n.dead {
-			return 0, 0
-		}
-		return 1, 0
+// The classes of nodes, in the order in which they are evicted.
+const (
+	deadNode    = iota // will not be read
+	unknownNode        // nothing is known
+	claimedNode        // its owners will read it again
+)
+
+func (n *node) class() int {
+	switch {
+	case len(n.claims) > 0:
+		return claimedNode
+	case n.dead:
+		return deadNode
 	}
-	rank = n.claims[0].rank
-	for _, cl := range n.claims[1:] {
-		rank = min(rank, cl.rank)
-	}
-	return 2, rank
+	return unknownNode
 }
 
 // reorder restores the heap after n changed.

@@ -16,6 +16,7 @@ type node struct {
 	heap   int // index in the leaf heap, -1 if not in it
 	dead   bool
 	claims []claim
+	next   int64 // of the claims, the nearest use
 
 	// Of roots only.
 	ns    Namespace

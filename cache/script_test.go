@@ -20,7 +20,8 @@ var update = flag.Bool("update", false, "write the outputs of testdata/*.txt ane
 //	pin NAME TOKENS       match and keep the handle
 //	extend NAME TOKENS    insert after the handle's prefix
 //	unpin NAME
-//	claim NAME RUN RANK, dead NAME FROM, forget RUN, flush
+//	claim NAME RUN[/BRANCH] NEXT, expect RUN[/BRANCH] NEXT, unclaim RUN[/BRANCH]
+//	tail NAME, dead NAME FROM, forget RUN, flush
 //	alloc N               pages that a sequence keeps
 //
 // TOKENS are numbers and ranges "0..19".
@@ -105,7 +106,16 @@ func scriptCommand(t *testing.T, c **Cache, pins map[string]*Handle, args []stri
 		(*c).Unpin(pins[args[1]])
 		delete(pins, args[1])
 	case "claim":
-		(*c).Claim(pins[args[1]], args[2], num(3))
+		run, branch, _ := strings.Cut(args[2], "/")
+		(*c).Claim(pins[args[1]], Owner{run, branch}, int64(num(3)))
+	case "expect":
+		run, branch, _ := strings.Cut(args[1], "/")
+		return fmt.Sprintln((*c).Expect(Owner{run, branch}, int64(num(2))))
+	case "unclaim":
+		run, branch, _ := strings.Cut(args[1], "/")
+		(*c).Unclaim(Owner{run, branch})
+	case "tail":
+		return fmt.Sprintln((*c).TakeTail(pins[args[1]]))
 	case "dead":
 		(*c).Dead(pins[args[1]], num(2))
 	case "forget":

@@ -17,14 +17,16 @@ const (
 // hints returns what the program knows of its own future at a request of b.
 func (m *Machine) hints(b *branch) backend.Hints {
 	later := b.later()
-	reused := later == surely
+	reader, reused := b, later == surely
 	// A branch that added nothing asks with its parent's prompt, which the
 	// parent may go on with.
 	for p := b; !reused && p.pristine && p.fork != nil; {
 		p = p.fork.parent
-		reused = p.later() == surely
+		if reused = p.later() == surely; reused {
+			reader = p
+		}
 	}
-	return backend.Hints{Run: m.opt.Run, Reused: reused, LastUse: later == never}
+	return backend.Hints{Run: m.opt.Run, Branch: reader.id, Reused: reused, LastUse: later == never}
 }
 
 // later says whether a request after the current node reads the context of b:

@@ -100,7 +100,11 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 		}
 		r.stage.close(over)
 	}
-	if late := r.await(); err != nil && late != nil {
+	late := r.await()
+	if f, ok := r.be.(backend.Foreseer); ok {
+		f.EndRun(r.cfg.run)
+	}
+	if err != nil && late != nil {
 		err = fmt.Errorf("%w (%w)", err, late)
 	}
 	if err == nil {
@@ -194,6 +198,7 @@ func (r *runner) follow() {
 		r.forget(func(t Task) bool { return t.ID == id })
 	}
 	r.bound(c.Branches)
+	r.farewell(c.Branches)
 	if r.em != nil {
 		for _, b := range c.Branches {
 			if b.ID == "" {
@@ -243,6 +248,7 @@ func (r *runner) launch() error {
 		}
 	}
 	r.together(begin)
+	r.foresee(begin)
 	for i := range begin {
 		f := &flight{task: begin[i], cancel: func() {}}
 		ctx := r.ctx

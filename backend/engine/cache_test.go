@@ -70,7 +70,7 @@ func TestWhatARunReadsAgainStays(t *testing.T) {
 	for _, reused := range []bool{true, false} {
 		e := newFake(t, func(c *Config, _ *fakeModel) { c.Pages = 40 })
 		trunk := []backend.Turn{user(longText(200))}
-		mustGenerate(t, e, &backend.Request{Turns: trunk, MaxTokens: 1, Hints: backend.Hints{Run: "r", Reused: reused}})
+		mustGenerate(t, e, &backend.Request{Turns: trunk, MaxTokens: 1, Hints: backend.Hints{Run: "r", Reused: reused, LastUse: !reused}})
 		others := func() {
 			for i := range 6 {
 				mustGenerate(t, e, &backend.Request{Turns: []backend.Turn{user(fmt.Sprint(i, longText(250)))}, MaxTokens: 1, Hints: backend.Hints{Run: "other"}})

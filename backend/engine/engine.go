@@ -114,6 +114,13 @@ type Config struct {
 	// Planning is called at the end of the planning of each step, in the goroutine
 	// that computes: a simulation of slow planning. Nil for none.
 	Planning func()
+	// Before is called before each round, in the goroutine that computes, and before
+	// it takes in what has arrived: a simulation brings its clients there. Nil for
+	// none.
+	Before func()
+	// Clock tells the time since some start, by which the engine learns how long
+	// runs stay away. Nil for the system's.
+	Clock func() time.Duration
 	// Check recounts all pages after every step and panics in the loop, which
 	// fails the requests of the step, if the sum is wrong. For tests.
 	Check bool
@@ -159,6 +166,10 @@ func (c *Config) setDefaults() error {
 		if c.Pages > 2*model.PageGroup {
 			c.Pages -= c.Pages % model.PageGroup
 		}
+	}
+	if c.Clock == nil {
+		start := time.Now()
+		c.Clock = func() time.Duration { return time.Since(start) }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -288,6 +299,7 @@ func (e *Engine) newScheduler() *scheduler {
 	}
 	return &scheduler{
 		cache:      cache.New(e.cfg.Pages),
+		outlook:    newOutlook(e.cfg.Clock),
 		copyPage:   copyPage,
 		budget:     e.cfg.MaxBatchTokens,
 		maxSeqs:    e.cfg.MaxSeqs,
@@ -417,10 +429,29 @@ func (e *Engine) Flush() {
 	e.do(func() { e.sched.cache.Flush() })
 }
 
-// EndRun tells that no request of a run will follow, so what was kept for it
-// is ordinary cache now.
+// Foresee implements [backend.Foreseer].
+func (e *Engine) Foresee(run, branch string, a backend.Absence) {
+	if run == "" {
+		return
+	}
+	now := e.cfg.Clock()
+	e.post(func() { e.sched.outlook.foresee(e.sched.cache, cache.Owner{Run: run, Branch: branch}, a, now) })
+}
+
+// EndRun implements [backend.Foreseer]: what was kept for the run is ordinary
+// cache now.
 func (e *Engine) EndRun(run string) {
-	e.do(func() { e.sched.cache.Forget(run) })
+	e.post(func() { e.sched.outlook.endRun(e.sched.cache, run) })
+}
+
+// post lets the loop run f before the next step, and waits for nothing.
+func (e *Engine) post(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.jobs = append(e.jobs, f)
+		e.signal()
+	}
 }
 
 // do runs f on the loop and waits for it.
@@ -462,6 +493,17 @@ func (e *Engine) Close() error {
 
 // submit hands a sequence to the loop.
 func (e *Engine) submit(s *sequence) error {
+	s.trace = backend.TraceOf(s.ctx)
+	if err := e.accept(s); err != nil {
+		return err
+	}
+	if s.trace != nil && s.trace.Queued != nil {
+		s.trace.Queued(s.id)
+	}
+	return nil
+}
+
+func (e *Engine) accept(s *sequence) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -472,7 +514,6 @@ func (e *Engine) submit(s *sequence) error {
 	}
 	e.waiting++
 	e.arrived++
-	s.trace = backend.TraceOf(s.ctx)
 	s.order = e.arrived
 	e.inbox = append(e.inbox, s)
 	e.signal()

@@ -15,6 +15,7 @@ var (
 	_ backend.Tokenizer = (*Engine)(nil)
 
 	_ backend.ConstraintChecker = (*Engine)(nil)
+	_ backend.Foreseer          = (*Engine)(nil)
 )
 
 // Generate implements [backend.Backend].

@@ -92,7 +92,7 @@ func longContext(t *testing.T, own func(threads int) Model, open func(Config, in
 	}
 	prompt := ids(length, 0)
 	whole := start(512, 2)
-	before := heap()
+	before := goHeap()
 	cold := ask(whole, prompt, 24)
 	for seed, n := 1, length; n < resident; seed++ {
 		part := min(resident-n, 2500)
@@ -110,13 +110,13 @@ func longContext(t *testing.T, own func(threads int) Model, open func(Config, in
 	same("in pieces of 100", ask(start(100, 1), prompt, 24), cold)
 	// Weights, keys and values lie outside of the heap, in pieces of the planned
 	// size; what grows with the prompts is in it.
-	if grown := heap() - before; grown > 48<<20 {
+	if grown := goHeap() - before; grown > 48<<20 {
 		t.Errorf("the heap grew by %d MiB", grown>>20)
 	}
 }
 
-// heap is the size of what is in use of the Go heap.
-func heap() int64 {
+// goHeap is the size of what is in use of the Go heap.
+func goHeap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

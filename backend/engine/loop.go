@@ -40,6 +40,9 @@ func (e *Engine) loop() {
 // to do and reports false when the engine is to end.
 func (e *Engine) receive() bool {
 	for {
+		if e.cfg.Before != nil {
+			e.cfg.Before()
+		}
 		e.mu.Lock()
 		closed, inbox, jobs := e.closed, e.inbox, e.jobs
 		if !closed {
@@ -49,11 +52,16 @@ func (e *Engine) receive() bool {
 		if closed {
 			return false
 		}
-		for _, s := range inbox {
-			e.sched.enqueue(s)
-		}
+		// Jobs go first: one may say what a branch does until its request, which
+		// follows in the inbox.
 		for _, job := range jobs {
 			job()
+		}
+		for _, s := range inbox {
+			if s.hints.Run != "" {
+				e.sched.outlook.back(e.sched.cache, s.owner())
+			}
+			e.sched.enqueue(s)
 		}
 		if len(jobs) > 0 {
 			e.publish()
@@ -303,6 +311,7 @@ func (e *Engine) rebuild(reason any) {
 	e.totals.Preempted += uint64(old.preempt)
 	e.sched = e.newScheduler()
 	e.sched.step = old.step
+	e.sched.outlook.habits, e.sched.outlook.all = old.outlook.habits, old.outlook.all
 	for s := range victims {
 		if !slices.Contains(all, s) {
 			all = append(all, s)

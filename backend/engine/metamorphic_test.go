@@ -91,7 +91,7 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 	if r.IntN(5) == 0 {
 		salt = "tenant"
 	}
-	hints := backend.Hints{Run: []string{"", "a", "b"}[r.IntN(3)], Siblings: r.IntN(4), Reused: r.IntN(3) == 0, LastUse: r.IntN(3) == 0}
+	hints := backend.Hints{Run: []string{"", "a", "b"}[r.IntN(3)], Branch: []string{"", "x"}[r.IntN(2)], Siblings: r.IntN(4), Reused: r.IntN(3) == 0, LastUse: r.IntN(3) == 0}
 	if r.IntN(4) == 0 {
 		all := []string{"high", "higher", "low", "lower than the rest", "is", "the thing", longText(30) + "a", longText(30) + "b and", longText(30)}
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

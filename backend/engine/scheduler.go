@@ -10,7 +10,8 @@ import (
 )
 
 // scheduler decides what a step computes. It owns the sequences and their
-// pages; it has no clock and no goroutine, and computes nothing itself.
+// pages; it has no goroutine and computes nothing itself, and only what it
+// knows of absent branches has a clock.
 //
 // A sequence is waiting (no pages) or running (its prefix pinned, its pages
 // held). A step takes the running ones first, those that decode before those
@@ -33,6 +34,7 @@ import (
 // others, and a pool holds at least one whole sequence.
 type scheduler struct {
 	cache    *cache.Cache
+	outlook  *outlook
 	copyPage func(dst, src int32, tokens int)
 
 	budget     int // tokens a step
@@ -75,6 +77,7 @@ const scanLimit = 128
 // next plans a step. The returned slice is valid until the next call.
 func (s *scheduler) next() []work {
 	s.step++
+	s.outlook.tick(s.cache)
 	s.plan = s.plan[:0]
 	s.outputs = 0
 	budget := s.budget
@@ -261,8 +264,8 @@ func (s *scheduler) holdBack(q *sequence) bool {
 	return false
 }
 
-// start moves q from waiting to running: it pins the longest cached prefix and
-// takes a copy of the page that is shared in part. It reports false if there
+// start moves q from waiting to running: it pins the longest cached prefix and, of
+// the page that is shared in part, takes the rest or a copy. It reports false if there
 // are not pages enough for the rest of q as it is now, and for those that run.
 func (s *scheduler) start(q *sequence) bool {
 	q.h = s.cache.Match(q.ns, q.tokens[:q.matchLimit()])
@@ -275,7 +278,11 @@ func (s *scheduler) start(q *sequence) bool {
 		partial = q.pages[q.owned]
 		q.pages = q.pages[:q.owned]
 	}
-	need := pagesFor(len(q.tokens)) - q.owned
+	if partial >= 0 && s.cache.TakeTail(q.h) {
+		q.pages = append(q.pages, partial)
+		partial = -1
+	}
+	need := pagesFor(len(q.tokens)) - len(q.pages)
 	for _, p := range s.running {
 		need += max(0, pagesFor(len(p.tokens))-len(p.pages)) + 1
 	}
@@ -284,6 +291,8 @@ func (s *scheduler) start(q *sequence) bool {
 		// that is shared within a page, and hold what counts.
 		q.computed = q.owned * cache.PageTokens
 		partial = -1
+		s.cache.Release(q.pages[q.owned:])
+		q.pages = q.pages[:q.owned]
 		s.detach(q)
 		if pagesFor(len(q.tokens))-len(q.pages) > s.cache.Available() {
 			s.fail(q, s.tooSmall(q))
@@ -345,7 +354,7 @@ func (s *scheduler) progress(q *sequence, n int) {
 	}
 	s.publish(q)
 	if !q.prefilling() && q.hints.Reused {
-		s.cache.Claim(q.h, q.hints.Run, 0)
+		s.cache.Claim(q.h, q.owner(), int64(s.outlook.clock()))
 	}
 }
 
@@ -355,8 +364,17 @@ func (s *scheduler) leave(q *sequence) {
 		return
 	}
 	s.publish(q)
-	if q.hints.LastUse && q.admitted {
+	switch {
+	case !q.admitted:
+	case !q.hints.LastUse:
+		if !q.child {
+			s.cache.Claim(q.h, q.owner(), int64(s.outlook.clock()))
+		}
+	default:
 		s.cache.Dead(q.h, q.usage.cached)
+		if !q.child && !q.hints.Reused {
+			s.cache.Unclaim(q.owner())
+		}
 	}
 	s.cache.Release(q.pages[q.owned:])
 	s.cache.Unpin(q.h)
@@ -391,6 +409,9 @@ func (s *scheduler) enqueue(q *sequence) {
 // remove ends q, wherever it is.
 func (s *scheduler) remove(q *sequence) {
 	s.leave(q)
+	if q.admitted && !q.child && q.hints.Run != "" && (q.hints.Reused || !q.hints.LastUse) {
+		s.outlook.gone(s.cache, q.owner())
+	}
 	s.drop(q)
 	is := func(o *sequence) bool { return o == q }
 	s.running = slices.DeleteFunc(s.running, is)
@@ -425,6 +446,9 @@ func (s *scheduler) check() error {
 		stale = append(stale, q.h)
 		if len(q.pages) < pagesFor(q.computed) || q.owned > len(q.pages) || q.computed > len(q.tokens) {
 			return fmt.Errorf("sequence %q: %d pages, %d owned, %d of %d tokens computed", q.id, len(q.pages), q.owned, q.computed, len(q.tokens))
+		}
+		if q.flight == 0 && q.pending() <= 0 {
+			return fmt.Errorf("sequence %q: %d of %d tokens computed, and it is not at its end", q.id, q.computed, len(q.tokens))
 		}
 		for _, p := range q.pages[q.owned:] {
 			if held[p] {

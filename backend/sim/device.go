@@ -50,6 +50,13 @@ func (d *Device) Usage() Usage {
 	return d.usage
 }
 
+// Now is the time on the device's clock.
+func (d *Device) Now() time.Duration { return d.clock.now() }
+
+// Advance waits on the device's clock until t. On a virtual clock it is then t, if
+// it was earlier: between steps, that is for who plays the clients.
+func (d *Device) Advance(t time.Duration) { d.clock.sleepUntil(t) }
+
 // begin starts a step now and returns when it will be done.
 func (d *Device) begin(tokens int) (end time.Duration) {
 	d.mu.Lock()

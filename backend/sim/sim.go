@@ -23,8 +23,8 @@ type Options struct {
 	Virtual bool
 	// Context is the number of tokens that a sequence may have, 8192 by default.
 	Context int
-	// Engine may hold other settings of the engine. Model, Tokenizer, Fingerprint
-	// and Planning are set.
+	// Engine may hold other settings of the engine. Model, Tokenizer, Fingerprint,
+	// Planning and Clock are set.
 	Engine engine.Config
 }
 
@@ -47,7 +47,7 @@ func New(o Options) (*engine.Engine, *Device, error) {
 	if cfg.Name == "" {
 		cfg.Name = "sim"
 	}
-	cfg.Planning = nil
+	cfg.Planning, cfg.Clock = nil, d.clock.now
 	if o.Plan > 0 {
 		cfg.Planning = func() { d.clock.sleepUntil(d.clock.now() + o.Plan) }
 	}

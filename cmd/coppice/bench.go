@@ -61,6 +61,7 @@ var benchmarks = []benchmark{
 	{"radix", "the prefix tree: match, insert, evict", benchRadix},
 	{"durable", "what durability adds to a node: journal, our own Temporal server", benchDurable},
 	{"frontend", "what the runtime adds: programs on a backend that answers at once", benchFrontend},
+	{"future", "64 agents with tool pauses: tokens reused, beside an oracle and LRU", benchFuture},
 	{"serve", "what the server costs, and how it bears many streams and bad requests", benchServe},
 }
 

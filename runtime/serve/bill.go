@@ -139,6 +139,20 @@ type meter struct {
 	quota *quota
 }
 
+// Foresee implements [backend.Foreseer].
+func (m *meter) Foresee(run, branch string, a backend.Absence) {
+	if f, ok := m.Backend.(backend.Foreseer); ok {
+		f.Foresee(run, branch, a)
+	}
+}
+
+// EndRun implements [backend.Foreseer].
+func (m *meter) EndRun(run string) {
+	if f, ok := m.Backend.(backend.Foreseer); ok {
+		f.EndRun(run)
+	}
+}
+
 // checkingMeter is a meter of a backend that checks constraints.
 type checkingMeter struct {
 	*meter

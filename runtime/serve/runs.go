@@ -457,9 +457,6 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 			interrupted, err = true, sink.broken
 		}
 	}
-	if e, ok := s.be.(interface{ EndRun(string) }); ok {
-		e.EndRun(r.id)
-	}
 	r.asks.end()
 	r.report, r.err, r.ended = report, err, time.Now()
 	switch {
