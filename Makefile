@@ -38,7 +38,7 @@ models:
 
 test-models: models
 	COPPICE_MODELS=$(abspath $(MODELS)) COPPICE_SHARED=$(or $(COPPICE_SHARED),$(abspath $(wildcard ../shared))) \
-		go test -count=1 -run 'Golden|Real|LlamaCpp|Template' ./backend/... ./cmd/...
+		go test -count=1 -timeout 45m -run 'Golden|Real|LlamaCpp|Template' ./backend/... ./cmd/...
 
 # eval measures the embedded model on 200 alerts with wording and names that
 # its training never saw, through the whole program.
