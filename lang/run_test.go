@@ -3,6 +3,7 @@ package lang_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -217,4 +218,15 @@ func TestProgramsAreBounded(t *testing.T) {
 	require.ErrorContains(t, err, "programs run programs more than 16 deep")
 	var es lang.Errors
 	require.True(t, errors.As(err, &es))
+}
+
+func TestExampleFiles(t *testing.T) {
+	files, err := filepath.Glob("../examples/*/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, name := range files {
+		g, err := lang.Load(name)
+		require.NoError(t, err)
+		sameAfterRoundTrip(t, g)
+	}
 }

@@ -247,3 +247,42 @@ func ExampleBatch() {
 	// c "high" false
 	// 3 1 <nil>
 }
+
+// A program runs another as a step: typed inputs, a typed result, and nothing else in
+// common but the run.
+func Example_program() {
+	type verdict struct {
+		Good bool   `json:"good"`
+		Why  string `json:"why"`
+	}
+	judge := lang.Define("judge", func(p *lang.Program) lang.Var[verdict] {
+		text := lang.In[string](p, "text")
+		p.User("Is this good? ", text)
+		return lang.JSON[verdict](p, "verdict")
+	})
+	write := lang.Define("write", func(p *lang.Program) lang.Var[string] {
+		p.User("Write a motto.")
+		motto := p.Gen("motto")
+		judged := lang.Run(p, "judged", judge, lang.Args{"text": motto})
+		p.User("Somebody says: ", lang.Get[string](judged, "why"))
+		return p.Gen("better")
+	})
+	be := puppet.New()
+	be.OnID("motto").Reply("Trees, not threads.")
+	be.OnID("judged/verdict").ReplyFunc(func(p *puppet.Prompt) (string, error) {
+		fmt.Printf("the judge sees: %q\n", p.Text)
+		return `{"good": false, "why": "too short"}`, nil
+	})
+	be.OnID("better").Reply("Trees share their roots.")
+	out, err := runtime.Run(context.Background(), be, write, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(out.Value)
+	fmt.Println(out.Branches[0].ID, string(out.Branches[0].Value))
+	// Output:
+	// the judge sees: "user: Is this good? Trees, not threads.\nassistant: "
+	// Trees share their roots.
+	// judged {"good":false,"why":"too short"}
+}

@@ -99,6 +99,10 @@ func HasSearchAttributes(ctx context.Context, c *Client, namespace string) (bool
 type Run struct {
 	c    *Client
 	Name string
+	// Trouble, if not nil, is told what keeps the run from going on while somebody
+	// waits for its Report: an error that is ErrStuck or ErrNoWorker. The wait goes
+	// on, since the right worker may come.
+	Trouble func(error)
 }
 
 // Start begins a run, or joins the one of that name if it is of the same program
@@ -270,6 +274,15 @@ func Open(c *Client, name string) *Run { return &Run{c: c, Name: name} }
 // Report waits for the end of the run, over new histories and lost connections,
 // and returns what it gave. A run that failed has a report too.
 func (r *Run) Report(ctx context.Context) (*runtime.Report, error) {
+	if r.Trouble != nil {
+		watch, stop := context.WithCancel(ctx)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			r.watchTrouble(watch, troubleEvery)
+		}()
+		defer func() { stop(); <-over }()
+	}
 	var out Outcome
 	err := patiently(ctx, func() error { return r.c.GetWorkflow(ctx, r.Name, "").Get(ctx, &out) })
 	if err == nil {
@@ -345,14 +358,47 @@ func (r *Run) stuck(ctx context.Context) error {
 	return fmt.Errorf("%w: %s", ErrStuck, says)
 }
 
-// Tree returns where the run stands.
+// Tree returns where the run stands, with the programs that are steps of it.
 func (r *Run) Tree(ctx context.Context) (*Tree, error) {
+	t, err := r.ownTree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t, r.grow(ctx, t, t)
+}
+
+// grow adds to a tree what the children in a part of it do.
+func (r *Run) grow(ctx context.Context, whole, part *Tree) error {
+	for _, task := range part.Tasks {
+		if task.Run == "" {
+			continue
+		}
+		c, err := Open(r.c, task.Run).ownTree(ctx)
+		if errors.Is(err, ErrUnknownRun) {
+			continue // not begun yet, or over by now
+		}
+		if err != nil {
+			return err
+		}
+		whole.add(task.Task, c)
+		if err := r.grow(ctx, whole, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownTree is Tree without the programs that are steps.
+func (r *Run) ownTree(ctx context.Context) (*Tree, error) {
 	// A run that no worker can carry out answers no query.
 	if err := r.stuck(ctx); err != nil {
 		return nil, err
 	}
 	v, err := r.c.QueryWorkflow(ctx, r.Name, "", QueryTree)
 	if err != nil {
+		if none := r.unattended(ctx, true); errors.Is(none, ErrNoWorker) {
+			return nil, none
+		}
 		return nil, r.failed(err)
 	}
 	t := new(Tree)
@@ -364,7 +410,27 @@ func (r *Run) Tree(ctx context.Context) (*Tree, error) {
 
 // Answer answers a task that waits. It returns when the run has the answer, or
 // with an error that is ErrNotWaiting or ErrWrongAnswer.
-func (r *Run) Answer(ctx context.Context, a Answer) error { return r.update(ctx, Answers, a) }
+func (r *Run) Answer(ctx context.Context, a Answer) error { return r.say(ctx, a.Task, Answers, a) }
+
+// say tells something to a task, which may be one of a program that is a step.
+func (r *Run) say(ctx context.Context, task, name string, arg any) error {
+	err := r.update(ctx, name, arg)
+	if !errors.Is(err, ErrNotWaiting) {
+		return err
+	}
+	t, terr := r.ownTree(ctx)
+	if terr != nil {
+		return err
+	}
+	for _, c := range t.Tasks {
+		if c.Run != "" && below(task, c.Task) {
+			if cerr := Open(r.c, c.Run).say(ctx, task, name, arg); !errors.Is(cerr, ErrUnknownRun) {
+				return cerr
+			}
+		}
+	}
+	return err
+}
 
 // Leave leaves an answer for a task that may not wait yet.
 func (r *Run) Leave(ctx context.Context, a Answer) error {
@@ -375,9 +441,15 @@ func (r *Run) Leave(ctx context.Context, a Answer) error {
 }
 
 // Settle says what became of a call of unknown outcome.
-func (r *Run) Settle(ctx context.Context, s Settlement) error { return r.update(ctx, Settles, s) }
+func (r *Run) Settle(ctx context.Context, s Settlement) error {
+	return r.say(ctx, s.Task, Settles, s)
+}
 
 func (r *Run) update(ctx context.Context, name string, arg any) error {
+	// Nobody would answer, and the caller would wait.
+	if err := r.unattended(ctx, true); errors.Is(err, ErrNoWorker) {
+		return err
+	}
 	h, err := r.c.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: r.Name, UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})

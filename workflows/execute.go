@@ -120,6 +120,8 @@ func summary(t *runtime.Task) string {
 		s += ": " + t.Wait.Ask
 	case t.Sleep != nil:
 		s += ": sleep " + t.Sleep.For.String()
+	case t.Program != nil:
+		s += ": run " + t.Program.Graph.Name
 	default:
 		s = fmt.Sprintf("%s (%s)", s, t.Node.Kind)
 	}

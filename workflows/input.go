@@ -43,13 +43,21 @@ type Input struct {
 	// Attributes says that the run has search attributes.
 	Attributes bool `json:"attributes,omitempty"`
 
+	// Of a program that is a step of a run: the ids of the node and of the task, and
+	// that of the run's first history. Graph and Name are those of the run.
+	At     string `json:"at,omitempty"`
+	Within string `json:"within,omitempty"`
+	First  string `json:"first,omitempty"`
+
 	// What a run carries from one history to the next.
 	Results []runtime.Result `json:"results,omitempty"`
 	Due     []Due            `json:"due,omitempty"`
 	Unknown []Unknown        `json:"unknown,omitempty"`
 	Early   []Answer         `json:"early,omitempty"`
-	Home    string           `json:"home,omitempty"`
-	Status  string           `json:"status,omitempty"` // that the search attribute has
+	// Children are programs that were handed over.
+	Children []Child `json:"children,omitempty"`
+	Home     string  `json:"home,omitempty"`
+	Status   string  `json:"status,omitempty"` // that the search attribute has
 }
 
 // Due is when a sleep or a wait ends.

@@ -144,6 +144,9 @@ func listed(ids []string, what string) string {
 // answered takes an answer that came as a signal. One that comes before its task
 // waits for it; one that is no answer is of no effect.
 func (d *driver) answered(a Answer) {
+	if d.forward(a) {
+		return
+	}
 	f, err := d.waiting(a.Task)
 	if err != nil {
 		if !slices.ContainsFunc(d.early, func(e Answer) bool { return e.Task == a.Task }) && !d.m.Finished(a.Task) {

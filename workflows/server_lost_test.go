@@ -4,6 +4,7 @@ package workflows
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -246,6 +247,39 @@ func TestServerOtherVersion(t *testing.T) {
 	_, err = Open(s.client, "old").Tree(ctx)
 	require.ErrorIs(t, err, ErrStuck)
 	require.ErrorContains(t, err, says)
+
+	// Who waits for it is told, once, and goes on waiting.
+	told := make(chan error, 8)
+	waits := Open(s.client, "old")
+	waits.Trouble = func(err error) { told <- err }
+	watch, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() { waits.watchTrouble(watch, 20*time.Millisecond); close(over) }()
+	err = <-told
+	require.ErrorIs(t, err, ErrStuck)
+	require.ErrorContains(t, err, says)
+	stop()
+	<-over
+
+	// Nobody polls this queue.
+	run, err := Start(ctx, s.client, program(t, asking), nil, StartOptions{Name: "alone", Queue: "lonely"})
+	require.NoError(t, err)
+	waits = Open(s.client, "alone")
+	waits.Trouble = func(err error) { told <- err }
+	watch, stop = context.WithCancel(ctx)
+	over = make(chan struct{})
+	go func() { waits.watchTrouble(watch, 20*time.Millisecond); close(over) }()
+	for err = <-told; errors.Is(err, ErrStuck); { // the last of the run before
+		err = <-told
+	}
+	stop()
+	<-over
+	require.ErrorIs(t, err, ErrNoWorker)
+	require.ErrorContains(t, err, "no worker polls the task queue lonely: start one with: coppice worker --queue lonely")
+	_, err = run.Tree(ctx)
+	require.ErrorIs(t, err, ErrNoWorker)
+	require.ErrorIs(t, run.Answer(ctx, Answer{Task: "both/person/ok", Value: []byte("true")}), ErrNoWorker)
+	require.NoError(t, run.Leave(ctx, Answer{Task: "both/person/ok", Value: []byte("true")}))
 	d, err := s.client.DescribeWorkflow(ctx, "old", "")
 	require.NoError(t, err)
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, d.Status)

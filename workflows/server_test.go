@@ -570,23 +570,33 @@ func TestServerHistoriesReplay(t *testing.T) {
 	}{
 		{"disturbed", disturbed, lang.Args{"text": "short"}, nil},
 		{"asking", asking, nil, &Answer{Task: "both/person/ok", Value: json.RawMessage("true")}},
+		{"family", family, lang.Args{"n": 1}, &Answer{Task: "all[0]/sub/ok", Value: json.RawMessage("true")}},
 	} {
-		run, err := Start(ctx, s.client, program(t, c.program), c.args, StartOptions{Name: c.name})
+		run, err := Start(ctx, s.client, program(t, c.program), c.args, StartOptions{Name: c.name, History: map[string]int{"family": 20}[c.name]})
 		require.NoError(t, err)
 		if c.answer != nil {
 			require.NoError(t, run.Leave(ctx, *c.answer))
 		}
 		_, err = run.Report(ctx)
 		require.NoError(t, err)
-		var lines bytes.Buffer
-		w := bufio.NewWriter(&lines)
-		n, err := record(ctx, s.client, c.name, w)
-		require.NoError(t, err)
-		require.NoError(t, w.Flush())
-		require.Positive(t, n)
-		require.NoError(t, replay(lines.Bytes(), s.store()))
-		if dir := os.Getenv("COPPICE_RECORD"); dir != "" {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, c.name+".json"), lines.Bytes(), 0o644))
+		ids := map[string]string{c.name: c.name}
+		if c.name == "family" { // the last histories of the run and of a program that is a step of it
+			d, err := s.client.DescribeWorkflow(ctx, c.name, "")
+			require.NoError(t, err)
+			require.NotEqual(t, d.WorkflowExecution.RunID, d.RawResponse.WorkflowExecutionInfo.FirstRunId)
+			ids["child"] = childID(c.name, d.RawResponse.WorkflowExecutionInfo.FirstRunId, "all[0]/sub")
+		}
+		for file, id := range ids {
+			var lines bytes.Buffer
+			w := bufio.NewWriter(&lines)
+			n, err := record(ctx, s.client, id, w)
+			require.NoError(t, err)
+			require.NoError(t, w.Flush())
+			require.Positive(t, n)
+			require.NoError(t, replay(lines.Bytes(), s.store()))
+			if dir := os.Getenv("COPPICE_RECORD"); dir != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file+".json"), lines.Bytes(), 0o644))
+			}
 		}
 	}
 	if dir := os.Getenv("COPPICE_RECORD"); dir != "" {

@@ -29,6 +29,7 @@ type TreeTask struct {
 	Ask    string    `json:"ask,omitempty"` // what a wait asks
 	Type   string    `json:"type,omitempty"`
 	Due    time.Time `json:"due,omitzero"`
+	Run    string    `json:"run,omitempty"` // of a program: the run that it has, under this name
 }
 
 // Unknown is a call that must not be made twice and of which nobody knows whether
@@ -41,7 +42,7 @@ type Unknown struct {
 }
 
 func (d *driver) tree() *Tree {
-	t := &Tree{Run: d.in.Name, Program: d.in.Program, Finished: d.m.Results(), Queued: len(d.queue), Branches: d.m.Branches(), Tasks: []TreeTask{}}
+	t := &Tree{Run: d.in.Name, Program: d.graph.Name, Finished: d.m.Results(), Queued: len(d.queue), Branches: d.m.Branches(), Tasks: []TreeTask{}}
 	for _, f := range d.order {
 		if d.flight[f.task.ID] != f {
 			continue
@@ -51,7 +52,7 @@ func (d *driver) tree() *Tree {
 			t.Unknown = append(t.Unknown, Unknown{Task: f.task.ID, Func: c.Func, Args: c.Args, Key: c.Key})
 			continue
 		}
-		x := TreeTask{Task: f.task.ID, Branch: f.task.Branch, Does: string(f.task.Node.Kind), Due: f.due}
+		x := TreeTask{Task: f.task.ID, Branch: f.task.Branch, Does: string(f.task.Node.Kind), Due: f.due, Run: f.run}
 		if w := f.task.Wait; w != nil {
 			x.Ask, x.Type = w.Ask, w.Type.String()
 		}
@@ -60,11 +61,33 @@ func (d *driver) tree() *Tree {
 	return t
 }
 
+// add adds where the program of a task stands.
+func (t *Tree) add(task string, c *Tree) {
+	t.Finished += c.Finished
+	t.Queued += c.Queued
+	t.Tasks = append(t.Tasks, c.Tasks...)
+	t.Unknown = append(t.Unknown, c.Unknown...)
+	var place func(bs []runtime.Branch) bool
+	place = func(bs []runtime.Branch) bool {
+		for i := range bs {
+			if bs[i].ID == task {
+				bs[i].Branches = c.Branches
+				return true
+			}
+			if place(bs[i].Branches) {
+				return true
+			}
+		}
+		return false
+	}
+	place(t.Branches)
+}
+
 // show tells Temporal's web page what the run waits for. It is called when that
 // changes and shows little: the tree is a query.
 func (d *driver) show() {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d tasks finished, %d run\n", d.in.Program, d.m.Results(), d.inFlight)
+	fmt.Fprintf(&b, "%s: %d tasks finished, %d run\n", d.graph.Name, d.m.Results(), d.inFlight+d.children)
 	n := 0
 	for _, f := range d.order {
 		if d.flight[f.task.ID] != f || !f.unknown && f.task.Wait == nil {

@@ -52,10 +52,14 @@ type driver struct {
 	first    string            // id of the first history
 	shown    string            // status that the search attribute has
 
+	children  int      // child workflows that are open
+	handed    []Child  // programs that wait to be started again
 	early     []Answer // that came before their task
 	stopped   bool     // cancelled
 	late      bool     // the run's deadline is over
 	continued bool     // no new work is begun: the run goes on in a new history
+	suspended bool     // as a child of that
+	gave      bool     // and handed over
 }
 
 // flight is a task that is begun and not over.
@@ -71,11 +75,18 @@ type flight struct {
 	shared  int             // turns of it that answer.Base stands for; 0: none
 	home    string          // the worker's own queue that it was sent to
 	before  *progress       // of a worker that was lost
+
+	child workflow.ChildWorkflowFuture // of a program; nil of all else
+	run   string                       // its workflow id
+	asked bool                         // to hand over
 }
 
 // run is the workflow.
-func (w *Worker) run(ctx workflow.Context, in Input) (*Outcome, error) {
-	d := &driver{w: w, in: &in, flight: map[string]*flight{}, marks: map[string]marks{}, parent: map[string]string{}, home: in.Home, early: in.Early, shown: in.Status}
+func (w *Worker) run(ctx workflow.Context, in Input, graph json.RawMessage) (*Outcome, error) {
+	if in.child() {
+		in.Graph = graph
+	}
+	d := &driver{w: w, in: &in, flight: map[string]*flight{}, marks: map[string]marks{}, parent: map[string]string{}, home: in.Home, early: in.Early, handed: in.Children, shown: in.Status}
 	d.ctx, d.cancel = workflow.WithCancel(ctx)
 	d.arrived = workflow.NewBufferedChannel(ctx, 1)
 	if err := d.open(ctx); err != nil {
@@ -89,7 +100,9 @@ func (w *Worker) run(ctx workflow.Context, in Input) (*Outcome, error) {
 	out, err := d.drive(ctx)
 	var again *workflow.ContinueAsNewError
 	switch {
-	case errors.As(err, &again):
+	case errors.As(err, &again), d.gave:
+	case in.child():
+		d.status(map[bool]string{true: statusFinished, false: statusFailed}[err == nil])
 	case err != nil:
 		d.status(statusFailed)
 		usage := d.m.Used()
@@ -112,11 +125,8 @@ func (d *driver) open(ctx workflow.Context) error {
 	if err != nil {
 		d.unfit("of program %s: %v: it goes on once workers of coppice %s are back", d.in.Program, err, d.in.Coppice)
 	}
-	vars, err := g.DecodeInputs(d.in.Inputs)
-	if err != nil {
-		return temporal.NewNonRetryableApplicationError(err.Error(), "invalid", err)
-	}
 	info := workflow.GetInfo(ctx)
+	d.first = info.FirstRunID
 	opt := runtime.Options{
 		// The same over retries, replays and new histories of the run, and
 		// another if the name is used again.
@@ -124,11 +134,28 @@ func (d *driver) open(ctx workflow.Context) error {
 		Seed:   d.in.Seed,
 		Salt:   d.in.Salt,
 		Limits: d.in.Limits,
+		Apart:  true,
+		Within: d.in.Within,
 	}
-	d.graph, d.first = g, info.FirstRunID
-	d.pub = d.w.events.of(d.in.Name, d.first)
-	d.pub.emit(runtime.Event{Kind: runtime.RunStarted, Run: d.in.Name, Program: d.in.Program, Restored: len(d.in.Results)})
-	d.m, err = runtime.New(g, vars, opt)
+	if d.in.child() {
+		n := g.Node(d.in.At)
+		if n == nil || n.Run == nil {
+			d.unfit("of program %s: no step %q of it runs a program: it goes on once workers of coppice %s are back", d.in.Program, d.in.At, d.in.Coppice)
+		}
+		d.graph, d.first = n.Run.Graph(), d.in.First
+		opt.Run = d.in.Name + "/" + d.first
+		d.pub = d.w.events.of(d.in.Name, d.first)
+		d.m, err = runtime.NewApart(d.graph, d.in.Inputs, opt)
+	} else {
+		vars, verr := g.DecodeInputs(d.in.Inputs)
+		if verr != nil {
+			return temporal.NewNonRetryableApplicationError(verr.Error(), "invalid", verr)
+		}
+		d.graph = g
+		d.pub = d.w.events.of(d.in.Name, d.first)
+		d.pub.emit(runtime.Event{Kind: runtime.RunStarted, Run: d.in.Name, Program: d.in.Program, Restored: len(d.in.Results)})
+		d.m, err = runtime.New(g, vars, opt)
+	}
 	if err != nil {
 		return temporal.NewNonRetryableApplicationError(err.Error(), "invalid", err)
 	}
@@ -178,17 +205,20 @@ func (d *driver) drive(outer workflow.Context) (*Outcome, error) {
 			d.cancel()
 			return nil, d.programError(fmt.Errorf("the deadline of the run is over (%s): %w", d.in.Deadline.UTC().Format(time.RFC3339), errDeadline))
 		}
-		if !d.continued && d.full(outer) {
+		if !d.continued && (d.suspended || d.full(outer)) {
 			d.continued = true
 		}
-		if d.continued && d.inFlight == 0 {
-			return nil, d.again(outer)
+		if d.continued && d.inFlight == 0 && d.children == 0 {
+			return d.again(outer)
 		}
 		if err := d.overBudget(); err != nil {
 			d.cancel()
 			return nil, d.programError(err)
 		}
 		d.launch()
+		if d.continued {
+			d.suspend()
+		}
 		d.status(d.stands())
 		if len(d.flight) == 0 {
 			return nil, d.programError(errors.New("workflows: internal error: the run is not over and nothing is to be done"))
@@ -215,6 +245,12 @@ func (d *driver) arm(outer workflow.Context) {
 		c.Receive(outer, &a)
 		d.answered(a)
 	})
+	if d.in.child() {
+		d.selector.AddReceive(workflow.GetSignalChannel(outer, suspends), func(c workflow.ReceiveChannel, _ bool) {
+			c.Receive(outer, nil)
+			d.suspended = true
+		})
+	}
 	d.order = slices.DeleteFunc(d.order, func(f *flight) bool { return d.flight[f.task.ID] != f })
 	for _, f := range d.order {
 		d.watch(f)
@@ -288,7 +324,10 @@ func (d *driver) follow() {
 
 func (d *driver) drop(f *flight) {
 	delete(d.flight, f.task.ID)
-	if f.activity() {
+	switch {
+	case f.task.Program != nil:
+		d.children--
+	case f.activity():
 		d.inFlight--
 	}
 }
@@ -304,7 +343,12 @@ func (d *driver) launch() {
 	room := d.in.Window - d.inFlight
 	var later []runtime.Task
 	for _, t := range d.queue {
-		if t.Sleep == nil && t.Wait == nil && !d.undecidable(t.ID) {
+		if t.Program != nil {
+			if d.children >= maxChildren {
+				later = append(later, t)
+				continue
+			}
+		} else if t.Sleep == nil && t.Wait == nil && !d.undecidable(t.ID) {
 			if room <= 0 {
 				later = append(later, t)
 				continue
@@ -331,6 +375,8 @@ func (d *driver) begin(f *flight) {
 	switch {
 	case f.task.Sleep != nil || f.task.Wait != nil:
 		d.await(ctx, f)
+	case f.task.Program != nil:
+		f.future = d.child(ctx, f)
 	case d.undecidable(f.task.ID):
 		f.unknown = true
 		return
@@ -343,6 +389,10 @@ func (d *driver) begin(f *flight) {
 
 // landed takes what came of a flight.
 func (d *driver) landed(f *flight, fut workflow.Future) {
+	if f.task.Program != nil {
+		d.childLanded(f, fut)
+		return
+	}
 	if f.task.Sleep != nil || f.task.Wait != nil {
 		if err := fut.Get(d.ctx, nil); err != nil {
 			return // cancelled
@@ -441,7 +491,7 @@ func (d *driver) stands() string {
 			return statusUnknown
 		case f.task.Wait != nil:
 			person = true
-		case f.task.Sleep != nil:
+		case f.task.Sleep != nil, f.task.Program != nil:
 			work = true
 		}
 	}
@@ -473,11 +523,13 @@ func (d *driver) full(ctx workflow.Context) bool {
 	return info.GetContinueAsNewSuggested() || d.in.History > 0 && n >= d.in.History
 }
 
-// again makes the run go on in a new history, with all that is open.
-func (d *driver) again(ctx workflow.Context) error {
+// again makes the run go on in a new history, with all that is open. A child that
+// was asked to hand over returns that instead.
+func (d *driver) again(ctx workflow.Context) (*Outcome, error) {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
-		return err
+		return nil, err
 	}
+	d.suspended = d.suspended || d.in.child() && workflow.GetSignalChannel(ctx, suspends).ReceiveAsync(nil)
 	signals := workflow.GetSignalChannel(ctx, Answers)
 	for {
 		var a Answer
@@ -489,7 +541,7 @@ func (d *driver) again(ctx workflow.Context) error {
 	next := *d.in
 	next.Results = d.m.Snapshot()
 	next.Early, next.Home, next.Status = d.early, d.home, d.shown
-	next.Due, next.Unknown = nil, nil
+	next.Due, next.Unknown, next.Children = nil, nil, nil
 	// What this history did not come to waits on as it did.
 	kept := func(task string) bool { return d.flight[task] == nil && !d.m.Finished(task) }
 	for _, due := range d.in.Due {
@@ -513,7 +565,20 @@ func (d *driver) again(ctx workflow.Context) error {
 			next.Unknown = append(next.Unknown, Unknown{Task: f.task.ID})
 		}
 	}
-	return workflow.NewContinueAsNewError(ctx, WorkflowType, next)
+	for _, c := range d.handed {
+		if !d.m.Finished(c.Task) {
+			next.Children = append(next.Children, c)
+		}
+	}
+	if !d.in.child() {
+		return nil, workflow.NewContinueAsNewError(ctx, WorkflowType, next)
+	}
+	next.Graph = nil
+	if d.suspended {
+		d.gave = true
+		return ended{Next: &next}.outcome()
+	}
+	return nil, workflow.NewContinueAsNewError(ctx, WorkflowType, next, d.in.Graph)
 }
 
 var errDeadline = errors.New("deadline exceeded")
@@ -524,6 +589,9 @@ func (d *driver) end() (*Outcome, error) {
 	report.Run = d.in.Name
 	if err := d.m.Err(); err != nil {
 		return nil, d.programError(err)
+	}
+	if d.in.child() {
+		return ended{Ran: d.m.Ran()}.outcome()
 	}
 	return outcomeOf(report), nil
 }
@@ -536,8 +604,16 @@ func (d *driver) programError(err error) error {
 	if errors.Is(err, errDeadline) {
 		f.Code = "timeout"
 	}
+	out := outcomeOf(report)
+	if d.in.child() {
+		ran := d.m.Ran()
+		ran.Branch.Status, ran.Branch.Error = runtime.Failed, err.Error()
+		if o, oerr := (ended{Ran: ran}).outcome(); oerr == nil {
+			out = o
+		}
+	}
 	return temporal.NewApplicationErrorWithOptions(err.Error(), typeProgram, temporal.ApplicationErrorOptions{
-		NonRetryable: true, Details: []any{f.Code, outcomeOf(report)},
+		NonRetryable: true, Details: []any{f.Code, out},
 	})
 }
 
@@ -551,7 +627,7 @@ func (d *driver) event(kind runtime.EventKind, t *runtime.Task) {
 
 // tell announces a result to those who listen to the run in this process.
 func (d *driver) tell(t *runtime.Task, r *runtime.Result, restored bool) {
-	if d.pub == nil || t.Node == nil {
+	if d.pub == nil || t.Node == nil || t.Program != nil { // the end of its branch says it
 		return
 	}
 	e := runtime.FinishedEvent(t, r)

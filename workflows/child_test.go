@@ -1,0 +1,229 @@
+package workflows
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/coppice-run/coppice/backend/puppet"
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+)
+
+const nested = `
+name: nested
+inputs: {text: string}
+programs:
+  leaf:
+    inputs: {of: string, deep: {type: int, default: 3}}
+    steps:
+    - user: ${of} at ${deep}
+    - gen: {name: x, max_tokens: 20, temperature: 0.5}
+    - sleep: {for: 1h}
+    - return: '{said: x, deep: deep}'
+  middle:
+    inputs: {of: string}
+    steps:
+    - system: Shared words.
+    - fork:
+        name: f
+        each: [a, b]
+        steps:
+        - user: Now ${item}.
+        - gen: {name: view, max_tokens: 20}
+        - run: {name: got, program: leaf, with: {of: view + item}}
+        - user: It is ${got.said}
+        - gen: {name: end, max_tokens: 20}
+        yield: end
+    - call: {name: paged, func: page, args: [of], result: string}
+    - return: '{paged: paged, all: f}'
+steps:
+- user: ${text}
+- run: {name: first, program: leaf, with: {of: text, deep: 1}}
+- fork:
+    name: all
+    over: split("u v w", " ")
+    steps:
+    - run: {name: sub, program: middle, with: {of: item + first.said}}
+    yield: sub
+- user: 'So: ${all}'
+- gen: {name: last, max_tokens: 20}
+- return: '{last: last, all: all, first: first}'
+`
+
+func nestedModel() *puppet.Model {
+	m := puppet.New()
+	m.OnRegexp(`(?s)assistant: $`).ReplyFunc(func(p *puppet.Prompt) (string, error) { return fmt.Sprintf("%s %d", p.ID, len(p.Text)), nil })
+	return m
+}
+
+// TestChildrenEqualRunInProcess: programs that are steps are workflows of their own,
+// and nothing of what comes out shows it; not over new histories either.
+func TestChildrenEqualRunInProcess(t *testing.T) {
+	args := lang.Args{"text": "Begin."}
+	var wantCalls, calls []string
+	g := program(t, nested)
+	wantModel := nestedModel()
+	want, err := runtime.RunGraph(context.Background(), wantModel, withoutSleep(t, g), pager(&wantCalls), args, runtime.WithSeed(3), runtime.WithRun("test/"))
+	require.NoError(t, err)
+	for _, history := range []int{0, 20} {
+		calls = nil
+		model := nestedModel()
+		r := newRig(t, model, pager(&calls), nested, args, StartOptions{Seed: 3, History: history})
+		got, err := r.run()
+		require.NoError(t, err, history)
+		require.Equal(t, string(want.Value), string(got.Value), history)
+		require.ElementsMatch(t, wantCalls, calls)
+		seeds := map[string]uint64{}
+		for _, c := range wantModel.Log() {
+			seeds[c.ID] = c.Request.Sampling.Seed
+		}
+		require.Len(t, model.Log(), len(seeds), history)
+		for _, c := range model.Log() {
+			require.Equal(t, seeds[c.ID], c.Request.Sampling.Seed, c.ID)
+		}
+		require.Equal(t, want.Usage.PromptTokens, got.Usage.PromptTokens, history)
+		require.Equal(t, want.Usage.SampledTokens, got.Usage.SampledTokens, history)
+		require.Equal(t, "all[2]/sub/f[1]/got", got.Branches[3].Branches[0].Branches[1].Branches[0].ID)
+	}
+}
+
+// withoutSleep is a graph as it is for a clock that is not skipped.
+func withoutSleep(t *testing.T, g *lang.Graph) *lang.Graph {
+	data, err := g.YAML()
+	require.NoError(t, err)
+	g, err = lang.Decode([]byte(strings.ReplaceAll(string(data), "1h0m0s", "1ms")), "x")
+	require.NoError(t, err)
+	return g
+}
+
+func TestChildFails(t *testing.T) {
+	m := nestedModel()
+	r := newRig(t, m, nil, `
+name: failing
+programs:
+  sub:
+    steps:
+    - user: hi
+    - gen: {name: x, max_tokens: 5}
+    - json: {name: v, type: "{n: int}"}
+    - return: v.n
+steps:
+- fork:
+    name: f
+    each: [a]
+    steps:
+    - run: {name: n, program: sub}
+    yield: n
+    join: collect
+    errors: why
+- return: why[0]
+`, nil, StartOptions{})
+	got, err := r.run()
+	require.NoError(t, err)
+	require.Contains(t, string(got.Value), "test.yaml:16: f[0]/n: program sub: test.yaml:9: f[0]/n/v: puppet: ")
+	require.Equal(t, runtime.Failed, got.Branches[0].Status)
+	require.Equal(t, runtime.Failed, got.Branches[0].Branches[0].Status)
+	require.Positive(t, got.Branches[0].Branches[0].Usage.SampledTokens)
+	require.Equal(t, got.Usage, got.Branches[0].Usage)
+}
+
+func TestChildHasBudgets(t *testing.T) {
+	const spender = `
+name: frugal
+programs:
+  sub:
+    budget: {generated: OWN}
+    steps:
+    - repeat: {name: r, max: 50, steps: [{user: go}, {gen: {name: x, max_tokens: 5}}]}
+    - return: x
+steps:
+- run: {name: first, program: sub}
+- return: first
+`
+	m := puppet.New()
+	m.OnRegexp(".*").Reply("12345")
+	for _, c := range []struct {
+		own   string
+		whole *lang.Budget
+		want  string
+	}{
+		{"20", nil, "generated tokens 20 of 20"},
+		{"1000", &lang.Budget{Generated: 30}, "generated tokens 30 of 30"},
+	} {
+		r := newRig(t, m, nil, strings.Replace(spender, "OWN", c.own, 1), nil, StartOptions{Budget: c.whole})
+		_, err := r.run()
+		require.ErrorContains(t, err, c.want)
+	}
+	// Its time is over while it sleeps.
+	r := newRig(t, m, nil, `
+name: slow
+programs:
+  sub:
+    budget: {time: 10m}
+    steps:
+    - sleep: {for: 1h}
+    - return: "1"
+steps:
+- run: {name: first, program: sub}
+- return: first
+`, nil, StartOptions{})
+	start := r.env.Now()
+	_, err := r.run()
+	require.ErrorContains(t, err, "deadline")
+	require.Less(t, r.env.Now().Sub(start), time.Hour)
+}
+
+const askingChild = `
+name: outer
+programs:
+  sub:
+    inputs: {who: string}
+    steps:
+    - wait: {name: ok, ask: "May ${who}?"}
+    - return: ok
+steps:
+- fork:
+    name: f
+    each: [u, v]
+    steps:
+    - run: {name: sub, program: sub, with: {who: item}}
+    yield: sub
+- return: f
+`
+
+// TestChildIsAnswered: an answer that comes to the run finds the program that waits
+// for it, before it is there too, and one that is handed over.
+func TestChildIsAnswered(t *testing.T) {
+	r := newRig(t, puppet.Null{}, nil, askingChild, nil, StartOptions{})
+	r.env.RegisterDelayedCallback(func() {
+		r.env.SignalWorkflow(Answers, Answer{Task: "f[0]/sub/ok", Value: json.RawMessage("true")})
+	}, 0)
+	r.env.RegisterDelayedCallback(func() {
+		v, err := r.env.QueryWorkflow(QueryTree)
+		require.NoError(t, err)
+		var tree Tree
+		require.NoError(t, v.Get(&tree))
+		require.Len(t, tree.Tasks, 1)
+		require.Equal(t, "f[1]/sub", tree.Tasks[0].Task)
+		require.Contains(t, tree.Tasks[0].Run, "test/f[1]/sub~")
+		r.env.SignalWorkflow(Answers, Answer{Task: "f[1]/sub/ok", Value: json.RawMessage("false")})
+	}, time.Hour)
+	got, err := r.run()
+	require.NoError(t, err)
+	require.JSONEq(t, "[true, false]", string(got.Value))
+}
+
+func TestChildrenAreCancelled(t *testing.T) {
+	r := newRig(t, puppet.Null{}, nil, askingChild, nil, StartOptions{})
+	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, time.Minute)
+	_, err := r.run()
+	var canceled *temporal.CanceledError
+	require.ErrorAs(t, err, &canceled)
+}
