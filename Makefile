@@ -8,7 +8,7 @@ export ALERT
 
 MODELS ?= .models
 
-.PHONY: build demo test race vet test-models models eval deploy-check container-check temporal test-temporal clean
+.PHONY: build demo test race vet test-models models eval deploy-check container-check s3-check temporal test-temporal clean
 
 build: bin/coppice
 
@@ -50,6 +50,10 @@ eval:
 deploy-check:
 	cd docs/deploy/check && go test ./...
 	@if command -v systemd-analyze >/dev/null; then sed 's,/usr/local/bin/coppice,/bin/true,' docs/deploy/systemd/coppice.service >$${TMPDIR:-/tmp}/coppice-check.service && systemd-analyze verify --man=no $${TMPDIR:-/tmp}/coppice-check.service; fi
+
+# s3-check keeps payloads on an S3 server of somebody else, run by the test.
+s3-check:
+	cd workflows/s3/check && go test ./...
 
 # container-check runs what docs/deploy/Containerfile makes without a container
 # engine, as root. BINARY=FILE takes a binary that is there.

@@ -29,6 +29,31 @@ type Store interface {
 	Get(hash string) ([]byte, error)
 }
 
+// Near returns far with a cache before it that is quicker to read, such as a folder
+// of this machine before a store over the network. The cache may lose what it has.
+func Near(far, cache Store) Store { return near{far, cache} }
+
+type near struct{ far, cache Store }
+
+func (s near) Put(data []byte, cache bool) (string, error) {
+	hash, err := s.far.Put(data, cache)
+	if err == nil {
+		_, _ = s.cache.Put(data, true) // it is only slower without
+	}
+	return hash, err
+}
+
+func (s near) Get(hash string) ([]byte, error) {
+	if data, err := s.cache.Get(hash); err == nil {
+		return data, nil
+	}
+	data, err := s.far.Get(hash)
+	if err == nil {
+		_, _ = s.cache.Put(data, true)
+	}
+	return data, err
+}
+
 // Hash names data in a store: its SHA-256 in hexadecimal digits.
 func Hash(data []byte) string {
 	sum := sha256.Sum256(data)

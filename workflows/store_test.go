@@ -89,3 +89,23 @@ steps:
 	require.NoError(t, err)
 	require.NotContains(t, string(p.GetData()), `\u003c`)
 }
+
+// TestNearReadsOnce: what was read or written here comes from the cache, and a cache
+// that lost it is filled again.
+func TestNearReadsOnce(t *testing.T) {
+	far, cache := newMemory(), newMemory()
+	s := Near(far, cache)
+	hash, err := s.Put([]byte("x"), false)
+	require.NoError(t, err)
+	far.data = map[string][]byte{}
+	got, err := s.Get(hash)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(got))
+	other, err := far.Put([]byte("y"), false)
+	require.NoError(t, err)
+	_, err = s.Get(other)
+	require.NoError(t, err)
+	require.Contains(t, cache.data, other)
+	_, err = s.Get(Hash([]byte("z")))
+	require.ErrorIs(t, err, ErrMissing)
+}

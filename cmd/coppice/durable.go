@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-run/coppice/runtime"
 	"github.com/coppice-run/coppice/workflows"
 	"github.com/coppice-run/coppice/workflows/devserver"
+	"github.com/coppice-run/coppice/workflows/s3"
 )
 
 // temporalFlags say which Temporal server a command talks to, and where what is
@@ -28,7 +29,7 @@ type temporalFlags struct {
 	address, namespace    string
 	cert, key, ca, server string
 	tls                   bool
-	state, queue          string
+	state, store, queue   string
 	shared                bool // the queue was named: workers elsewhere may serve it
 }
 
@@ -42,6 +43,7 @@ func (t *temporalFlags) register(c *cobra.Command) {
 	f.StringVar(&t.ca, "tls-ca", "", "certificate of the authority that signed the server's, a PEM file")
 	f.StringVar(&t.server, "tls-server-name", "", "name in the server's certificate, if it is not the host's")
 	f.StringVar(&t.state, "state", "", "folder with the store, and of our own server (default: coppice in the user's state folder)")
+	f.StringVar(&t.store, "store", "", "bucket that keeps what is too large for Temporal, s3://BUCKET/PREFIX?endpoint=URL&region=NAME, with credentials from the environment (default: a folder in --state)")
 	f.StringVar(&t.queue, "queue", workflows.DefaultQueue, "task queue")
 }
 
@@ -87,7 +89,7 @@ func (t *temporalFlags) open(ctx context.Context) (*temporal, error) {
 	if o.Client, err = t.client(); err != nil {
 		return nil, err
 	}
-	store, err := workflows.OpenDir(filepath.Join(folder, "store"))
+	store, err := t.openStore(ctx, filepath.Join(folder, "store"))
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +113,23 @@ func (t *temporalFlags) open(ctx context.Context) (*temporal, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// openStore returns the store: a folder, or a bucket with the folder as its cache.
+func (t *temporalFlags) openStore(ctx context.Context, folder string) (workflows.Store, error) {
+	dir, err := workflows.OpenDir(folder)
+	if err != nil || t.store == "" {
+		return dir, err
+	}
+	bucket, prefix, o, err := s3.Parse(t.store)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--store: %w", err)}
+	}
+	far, err := s3.Open(ctx, bucket, prefix, o)
+	if err != nil {
+		return nil, err
+	}
+	return workflows.Near(far, dir), nil
 }
 
 // client returns the options of the connection.
@@ -200,6 +219,7 @@ func (a *app) runDurable(ctx context.Context, t *temporalFlags, g *lang.Graph, f
 		if err != nil {
 			return nil, err
 		}
+		r.Trouble = func(err error) { fmt.Fprintln(a.errOut, err) }
 		report, err := r.Report(ctx)
 		if err != nil && ctx.Err() != nil {
 			return nil, fmt.Errorf("run %s goes on where it is with --name %s; coppice cancel %s ends it: %w", name, name, name, context.Cause(ctx))
