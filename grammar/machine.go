@@ -61,6 +61,7 @@ type machine struct {
 	masks    maskStore
 	inners   map[nodeID]*inner
 	crossed  map[crossKey][]crossing
+	cores    []bounded // by id
 	build    builder
 }
 

@@ -92,18 +92,16 @@ func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 		return true
 	}
 	x, y := &m.nodes[a], &m.nodes[b]
-	if x.kind == kAnd {
-		// "At most n characters of r" against r, where r can always end in time.
-		rest, bound, ok := m.splitBound(a)
-		return ok && rest == b && int(bound) > int(chars)+m.masks.slack
-	}
-	if x.kind == kCat && m.nodes[x.a].kind == kAnd {
-		// The same with more behind it.
-		tail := x.b
-		if rest, bound, ok := m.splitBound(x.a); ok && int(bound) > int(chars)+m.masks.slack && m.cat(rest, tail) == b {
+	if x.kind == kAnd || x.kind == kCat && m.nodes[x.a].kind == kAnd {
+		// "At most n characters of r", perhaps with more behind it, against the
+		// same without a bound, where r can always end in time.
+		if c := m.boundedOf(a); c.ok && c.core == b && int(c.bound) > int(chars)+m.masks.slack {
 			return true
 		}
-		x, y = &m.nodes[a], &m.nodes[b]
+		if x = &m.nodes[a]; x.kind == kAnd {
+			return false
+		}
+		y = &m.nodes[b]
 	}
 	if y.flags&fImpure != 0 && (x.kind != kCat || y.kind != kCat) {
 		return false
@@ -139,6 +137,32 @@ func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 		return m.likeRep(x, y, h, chars, false)
 	}
 	return false
+}
+
+// bounded is a state without the bound on the characters of its head.
+type bounded struct {
+	core  nodeID
+	bound int32
+	ok    bool // there is one
+	known bool
+}
+
+// boundedOf divides id, once for each.
+func (m *machine) boundedOf(id nodeID) bounded {
+	if int(id) < len(m.cores) && m.cores[id].known {
+		return m.cores[id]
+	}
+	c := bounded{known: true}
+	if nd := m.nodes[id]; nd.kind == kAnd {
+		c.core, c.bound, c.ok = m.splitBound(id)
+	} else if c.core, c.bound, c.ok = m.splitBound(nd.a); c.ok {
+		c.core = m.cat(c.core, nd.b)
+	}
+	if n := len(m.nodes); n > len(m.cores) {
+		m.cores = append(m.cores, make([]bounded, n-len(m.cores))...)
+	}
+	m.cores[id] = c
+	return c
 }
 
 // firstSig is the groups of the bytes that texts of id begin with, all groups
