@@ -263,10 +263,13 @@ type ScoreRequest struct {
 	Options []string `json:"options"`
 	// Closed scores each option together with the end of the turn, so that an
 	// option which is the beginning of another is not favoured.
-	Closed   bool   `json:"closed,omitempty"`
-	Salt     string `json:"salt,omitempty"`
-	Priority int    `json:"priority,omitempty"` // as in Request
-	Hints    Hints  `json:"hints"`
+	Closed bool `json:"closed,omitempty"`
+	// Method says what the options will be compared by: what the result has to
+	// tell. It is the caller who compares them, with [ScoreMethod.Rank].
+	Method   ScoreMethod `json:"method,omitempty"`
+	Salt     string      `json:"salt,omitempty"`
+	Priority int         `json:"priority,omitempty"` // as in Request
+	Hints    Hints       `json:"hints"`
 }
 
 // OptionScore is the score of one option.
@@ -275,7 +278,11 @@ type OptionScore struct {
 	Part Part `json:"part"`
 	// Logprobs of the ids in nats, the turn's end last if it was scored.
 	Logprobs []float64 `json:"logprobs"`
-	// Sum of Logprobs.
+	// Unconditional are the log-probabilities of the ids with nothing before the
+	// first one, whose own is 0; only for UnconditionalLikelihoodNormalized.
+	Unconditional []float64 `json:"unconditional,omitempty"`
+	// Sum of Logprobs; for Exact the log-probability of the option in all ways to
+	// write it, those of Part included.
 	Sum float64 `json:"sum"`
 }
 
@@ -301,6 +308,10 @@ type Capabilities struct {
 	Raw        bool `json:"raw"` // takes turns without a chat template
 	TokenRules bool `json:"token_rules"`
 	Tags       bool `json:"tags"` // structural tags
+	// Beside Score, for the methods of the same names: ScoreTokens are those that
+	// look at single tokens, which a backend that makes the model choose cannot.
+	ScoreTokens bool `json:"score_tokens"`
+	ScoreExact  bool `json:"score_exact"`
 }
 
 // Template says what writes the turns of a chat.

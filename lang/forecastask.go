@@ -288,7 +288,7 @@ func (f *forecaster) generateOnce(n *Node, l *line, c Constraint, least, most in
 	} else {
 		u.passes++
 	}
-	u.without += made
+	u.without += max(u.passes-1, 0)
 	f.count(n, l, ids, u, made, shape.Text)
 }
 
@@ -326,10 +326,9 @@ func (f *forecaster) choose(n *Node, l *line) {
 		most = max(most, len(t))
 		u.computed += len(t) - common(before, t)
 		u.without += len(t)
-		if l.closed() {
-			u.without++ // the end of the turn is scored too
-		} else {
+		if !l.closed() { // where it is, the end of the turn is scored too
 			u.computed-- // nothing is asked after the last token
+			u.without--
 		}
 		if i > 0 {
 			u.without += len(ids)

@@ -208,6 +208,8 @@ type Engine struct {
 	context  int             // tokens a sequence may have
 	compiler *compiler
 	grammars *grammars
+	byText   func() *byText // of the vocabulary
+	maxWays  int            // see maxWays
 
 	mu      sync.Mutex
 	inbox   []*sequence
@@ -275,6 +277,8 @@ func build(cfg Config) (*Engine, error) {
 	e.end = endTokens(cfg.Tokenizer, tmpl)
 	e.context = min(cfg.Model.ContextLength(), cfg.Pages*cache.PageTokens)
 	e.compiler = newCompiler(cfg.Tokenizer, tmpl, cfg.Fingerprint, 64<<20)
+	e.maxWays = maxWays
+	e.byText = sync.OnceValue(func() *byText { return newByText(e.tok, e.isEnd) })
 	e.grammars = newGrammars(sync.OnceValues(func() (*grammar.Vocab, error) { return newVocab(e.tok, e.end) }))
 	e.mask = make([]uint64, (cfg.Model.VocabSize()+63)/64)
 	e.device, _ = kv.(Launcher)
@@ -362,6 +366,7 @@ func (e *Engine) Info() backend.Info {
 		Capabilities: backend.Capabilities{
 			JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
 			TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true, TokenRules: true, Tags: true,
+			ScoreTokens: true, ScoreExact: true,
 		},
 	}
 }

@@ -114,7 +114,7 @@ func TestUsageAddsUp(t *testing.T) {
 	want := backend.Usage{
 		PromptTokens: u.PromptTokens, ComputedTokens: u.PromptTokens + 9, SampledTokens: 10,
 		Passes:  []backend.Span{{Engine: e.id, From: 1, To: 10}},
-		Without: backend.Cost{ComputedTokens: u.PromptTokens + 10, ForwardPasses: 10},
+		Without: backend.Cost{ComputedTokens: u.PromptTokens + 9, ForwardPasses: 10},
 	}
 	if u.PromptTokens != want.PromptTokens || u.ComputedTokens != want.ComputedTokens || u.SampledTokens != want.SampledTokens ||
 		!slices.Equal(u.Passes, want.Passes) || u.Without != want.Without || u.CachedTokens != 0 {

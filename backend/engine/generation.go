@@ -294,7 +294,8 @@ func (g *generation) result(s *sequence) *backend.Result {
 		ForcedTokens:   g.forced,
 		SampledTokens:  g.sampled,
 		Passes:         s.usage.passes,
-		Without:        backend.Cost{ComputedTokens: s.prompt + g.generated(), ForwardPasses: passes},
+		// The first pass computes the prompt, each other one the token before.
+		Without: backend.Cost{ComputedTokens: s.prompt + max(passes-1, 0), ForwardPasses: passes},
 	}
 	return r
 }

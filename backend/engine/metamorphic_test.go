@@ -95,7 +95,14 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 	if r.IntN(4) == 0 {
 		all := []string{"high", "higher", "low", "lower than the rest", "is", "the thing", longText(30) + "a", longText(30) + "b and", longText(30)}
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		return &call{score: &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(8)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints}}
+		req := &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(8)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints}
+		switch r.IntN(4) {
+		case 0:
+			req.Method, req.Closed = backend.UnconditionalLikelihoodNormalized, false
+		case 1: // of long options there are too many ways for many rounds
+			req.Method, req.Options = backend.Exact, []string{"low", "high", "lower", "is"}
+		}
+		return &call{score: req}
 	}
 	if r.IntN(8) == 0 {
 		ids := encodeText(fakeTokenizer{}, trunks[r.IntN(len(trunks))]+fmt.Sprint(r.IntN(4)))

@@ -28,6 +28,10 @@ import (
 // and option are tokenised as one text. If that is before the prompt's end
 // (text "is ", option "high", tokens "is", " high"), all options are scored
 // from there.
+//
+// For the unconditional method the options are scored once more with nothing
+// before them, by rows of the same kind. For the exact one the other ways to
+// write the options follow, see ways.
 type scoring struct {
 	trunk   *sequence
 	options []scored
@@ -38,6 +42,9 @@ type scoring struct {
 	usage   usage
 	healed  bool
 	closed  bool
+	method  backend.ScoreMethod
+	ways    *ways // of the exact method
+	without backend.Cost
 	model   string
 }
 
@@ -46,6 +53,7 @@ type scored struct {
 	text     string
 	tokens   []backend.Token // from the boundary on, the end of the turn last if closed
 	logprobs []float64
+	alone    []float64 // with nothing before them, if that is wanted
 }
 
 // scoreRow is the task of a sequence that reads tokens [first, to) after the
@@ -55,6 +63,13 @@ type scoreRow struct {
 	group []int
 	first int
 	to    int
+	alone bool // nothing stands before the boundary
+}
+
+// wayRow is the task of a sequence whose last logits are read for ways.
+type wayRow struct {
+	*scoring
+	at *way
 }
 
 // rowWorth is the number of tokens that a row of their own must save before
@@ -86,7 +101,7 @@ func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend
 	if err != nil {
 		return nil, err
 	}
-	sc := &scoring{out: newOutput[*backend.ScoreResult](), closed: req.Closed, model: e.cfg.Fingerprint}
+	sc := &scoring{out: newOutput[*backend.ScoreResult](), closed: req.Closed, method: req.Method, model: e.cfg.Fingerprint}
 	if err := sc.cut(e, p, req); err != nil {
 		return nil, err
 	}
@@ -120,6 +135,12 @@ func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend
 }
 
 func checkOptions(req *backend.ScoreRequest) error {
+	if err := req.Method.Check(); err != nil {
+		return err
+	}
+	if req.Closed && !req.Method.Ends() {
+		return fmt.Errorf("%w: %s compares the tokens of options, so the end of the turn cannot be scored with it", backend.ErrInvalid, req.Method)
+	}
 	if len(req.Options) == 0 {
 		return fmt.Errorf("%w: no options to score", backend.ErrInvalid)
 	}
@@ -139,12 +160,13 @@ func checkOptions(req *backend.ScoreRequest) error {
 // cut finds the boundary and the tokens of the options after it.
 func (sc *scoring) cut(e *Engine, p *prompt, req *backend.ScoreRequest) error {
 	var end []backend.Token
+	var last backend.Token
 	if req.Closed {
-		id, err := e.turnEnd(p.close)
-		if err != nil {
+		var err error
+		if last, err = e.turnEnd(p.close); err != nil {
 			return err
 		}
-		end = []backend.Token{id}
+		end = []backend.Token{last}
 	}
 	base := p.ids[:len(p.ids)-p.tail.ids]
 	whole := make([][]backend.Token, len(req.Options)) // after base
@@ -165,8 +187,27 @@ func (sc *scoring) cut(e *Engine, p *prompt, req *backend.ScoreRequest) error {
 	for i, o := range req.Options {
 		tokens := append(slices.Clone(whole[i][sc.prefix-len(base):]), end...)
 		sc.options = append(sc.options, scored{text: o, tokens: tokens, logprobs: make([]float64, len(tokens))})
+		// Nothing is asked after the last token.
+		sc.apart(sc.prefix + len(tokens) - 1)
+		if req.Method == backend.UnconditionalLikelihoodNormalized {
+			sc.options[i].alone = make([]float64, len(tokens))
+			if len(tokens) > 1 {
+				sc.apart(len(tokens) - 1)
+			}
+		}
+	}
+	if req.Method == backend.Exact {
+		var err error
+		sc.ways, err = newWays(e, last, req, sc.options)
+		return err
 	}
 	return nil
+}
+
+// apart counts a call of so many tokens that would be made without sharing.
+func (sc *scoring) apart(tokens int) {
+	sc.without.ComputedTokens += tokens
+	sc.without.ForwardPasses++
 }
 
 // turnEnd is the token that ends a turn.
@@ -196,32 +237,47 @@ func (sc *scoring) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		group[i] = i
 	}
 	e.sched.remove(s)
-	if !sc.read(group, 0, logits) {
+	if !sc.read(group, 0, logits, false) {
 		e.finish(s, errNaN)
 		return
 	}
-	sc.branch(e, s, group, 0)
+	sc.branch(e, s, group, 0, false)
+	if sc.method == backend.UnconditionalLikelihoodNormalized {
+		sc.branch(e, s, slices.Clone(group), 0, true)
+	}
 	e.finish(s, nil)
 }
 
 // read takes the log-probability of token i of the options in group from the
 // logits before it. It reports false if one is not a number.
-func (sc *scoring) read(group []int, i int, logits []float32) bool {
+func (sc *scoring) read(group []int, i int, logits []float32, alone bool) bool {
 	lse := logSumExp(logits)
+	if lse != lse {
+		return false
+	}
 	for _, g := range group {
-		if o := &sc.options[g]; i < len(o.tokens) {
-			o.logprobs[i] = float64(logits[o.tokens[i]]) - lse
-			if o.logprobs[i] != o.logprobs[i] {
-				return false
-			}
+		o := &sc.options[g]
+		if i >= len(o.tokens) {
+			continue
 		}
+		lps := o.logprobs
+		if alone {
+			lps = o.alone
+		}
+		lps[i] = float64(logits[o.tokens[i]]) - lse
+		if lps[i] != lps[i] {
+			return false
+		}
+	}
+	if sc.ways != nil {
+		sc.ways.read(sc.options[group[0]].tokens[:i], logits, lse)
 	}
 	return true
 }
 
 // branch starts the rows of a group that agrees on its first depth tokens, and
 // whose next token is scored already. s has computed those tokens.
-func (sc *scoring) branch(e *Engine, s *sequence, group []int, depth int) {
+func (sc *scoring) branch(e *Engine, s *sequence, group []int, depth int, alone bool) {
 	for len(group) > 0 {
 		// The options that go on as the first of the group does.
 		next := sc.options[group[0]].tokens
@@ -243,32 +299,40 @@ func (sc *scoring) branch(e *Engine, s *sequence, group []int, depth int) {
 		}
 		group = rest
 		if len(part) > 1 && (shared-depth)*(len(part)-1) >= rowWorth {
-			sc.start(e, s, part, depth, shared)
+			sc.start(e, s, &scoreRow{sc, part, depth, shared, alone})
 			continue
 		}
 		for _, g := range part {
 			if to := len(sc.options[g].tokens) - 1; to > depth {
-				sc.start(e, s, []int{g}, depth, to)
+				sc.start(e, s, &scoreRow{sc, []int{g}, depth, to, alone})
 			}
 		}
 	}
 }
 
 // start gives the scheduler a row.
-func (sc *scoring) start(e *Engine, s *sequence, group []int, first, to int) {
-	sc.left++
-	row := &sequence{
-		id: s.id, ctx: s.ctx, ns: s.ns, order: s.order,
-		hints:  backend.Hints{Run: s.hints.Run, LastUse: s.hints.LastUse},
-		task:   &scoreRow{sc, group, first, to},
-		tokens: slices.Concat(sc.trunk.tokens, sc.options[group[0]].tokens[:to]),
-		front:  true, child: true,
+func (sc *scoring) start(e *Engine, s *sequence, r *scoreRow) {
+	tokens := sc.options[r.group[0]].tokens[:r.to]
+	if !r.alone {
+		tokens = slices.Concat(sc.trunk.tokens, tokens)
 	}
-	row.prompt = len(row.tokens)
-	e.sched.enqueue(row)
+	sc.enqueue(e, s, r, slices.Clone(tokens))
 }
 
-func (sc *scoring) finish(_ *Engine, s *sequence, err error) {
+// enqueue is for a sequence of the request that s belongs to.
+func (sc *scoring) enqueue(e *Engine, s *sequence, t task, tokens []backend.Token) {
+	sc.left++
+	e.sched.enqueue(&sequence{
+		id: s.id, ctx: s.ctx, ns: s.ns, order: s.order,
+		hints:  backend.Hints{Run: s.hints.Run, LastUse: s.hints.LastUse},
+		task:   t,
+		tokens: tokens,
+		prompt: len(tokens),
+		front:  true, child: true,
+	})
+}
+
+func (sc *scoring) finish(e *Engine, s *sequence, err error) {
 	sc.usage.computed += s.usage.computed
 	sc.usage.passes = append(sc.usage.passes, s.usage.passes...)
 	if err != nil {
@@ -276,18 +340,48 @@ func (sc *scoring) finish(_ *Engine, s *sequence, err error) {
 		sc.out.finish(nil, err)
 		return
 	}
-	if sc.left == 0 {
-		sc.out.finish(sc.result(), nil)
+	if sc.left > 0 || sc.ways != nil && sc.explore(e, s) {
+		return
 	}
+	sc.out.finish(sc.result(), nil)
 }
 
-func (r *scoreRow) from(*sequence) int { return r.prefix + r.first }
+// explore starts rows for the ways to write options that are worth it, if there
+// are any left.
+func (sc *scoring) explore(e *Engine, s *sequence) bool {
+	w := sc.ways
+	if w.usual == nil {
+		for _, o := range sc.options {
+			w.usual = append(w.usual, sum(o.logprobs))
+		}
+	}
+	next := w.level(e.context - sc.prefix)
+	for _, at := range next {
+		sc.apart(sc.prefix + len(at.path))
+		sc.enqueue(e, s, &wayRow{sc, at}, slices.Concat(sc.trunk.tokens, at.path))
+	}
+	return len(next) > 0
+}
+
+func sum(x []float64) (s float64) {
+	for _, v := range x {
+		s += v
+	}
+	return s
+}
+
+func (r *scoreRow) from(*sequence) int {
+	if r.alone {
+		return r.first
+	}
+	return r.prefix + r.first
+}
 
 func (r *scoreRow) wants(s *sequence, pos int) bool { return pos >= r.from(s) }
 
 func (r *scoreRow) logits(e *Engine, s *sequence, pos int, logits []float32) {
-	i := pos - r.prefix + 1 // the token after pos
-	if !r.read(r.group, i, logits) {
+	i := pos - r.from(s) + r.first + 1 // the token after pos
+	if !r.read(r.group, i, logits, r.alone) {
 		e.sched.remove(s)
 		e.finish(s, errNaN)
 		return
@@ -296,29 +390,42 @@ func (r *scoreRow) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		r.left--
 		e.sched.remove(s)
 		if len(r.group) > 1 {
-			r.branch(e, s, r.group, r.to)
+			r.branch(e, s, r.group, r.to, r.alone)
 		}
 		e.finish(s, nil)
 	}
 }
 
+func (r *wayRow) logits(e *Engine, s *sequence, _ int, logits []float32) {
+	lse := logSumExp(logits)
+	e.sched.remove(s)
+	if lse != lse {
+		e.finish(s, errNaN)
+		return
+	}
+	r.ways.expand(r.at, logits, lse)
+	r.left--
+	e.finish(s, nil)
+}
+
 func (sc *scoring) result() *backend.ScoreResult {
 	res := &backend.ScoreResult{}
-	without := backend.Cost{ForwardPasses: len(sc.options)}
-	for _, o := range sc.options {
+	for i, o := range sc.options {
 		ids := o.tokens
 		if sc.closed {
 			ids = ids[:len(ids)-1]
 		}
-		s := backend.OptionScore{Part: backend.Part{Text: o.text, Tokens: ids}, Logprobs: o.logprobs}
+		s := backend.OptionScore{Part: backend.Part{Text: o.text, Tokens: ids}, Logprobs: o.logprobs, Unconditional: o.alone, Sum: sum(o.logprobs)}
 		if !sc.healed && len(ids) > 0 {
 			s.Part.Model = sc.model
 		}
-		for _, lp := range o.logprobs {
-			s.Sum += lp
+		if sc.ways != nil {
+			s.Sum = sc.ways.total[i]
 		}
 		res.Options = append(res.Options, s)
-		without.ComputedTokens += sc.prefix + len(o.tokens)
+	}
+	if sc.ways != nil {
+		res.Emulated = sc.ways.doubts()
 	}
 	passes := sc.usage.passes
 	slices.SortFunc(passes, func(a, b backend.Span) int { return cmp.Compare(a.From, b.From) })
@@ -331,7 +438,7 @@ func (sc *scoring) result() *backend.ScoreResult {
 		CachedTokens:   sc.trunk.usage.cached,
 		ComputedTokens: sc.usage.computed,
 		Passes:         merged,
-		Without:        without,
+		Without:        sc.without,
 	}
 	return res
 }

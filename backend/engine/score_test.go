@@ -129,7 +129,7 @@ func TestScoreEqualsByHand(t *testing.T) {
 			without := 0
 			for _, o := range cold.Options {
 				computed += len(o.Logprobs) - 1
-				without += len(prefix) + len(o.Logprobs)
+				without += len(prefix) + len(o.Logprobs) - 1
 			}
 			if u := cold.Usage; u.ComputedTokens != computed || u.Without != (backend.Cost{ComputedTokens: without, ForwardPasses: len(c.options)}) || u.PromptTokens != len(prefix) {
 				t.Errorf("usage %+v, want %d computed, %d without", u, computed, without)

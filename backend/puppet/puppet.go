@@ -41,6 +41,7 @@ const Fingerprint = "puppet-1"
 var everything = backend.Capabilities{
 	Tags: true, JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
 	TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true,
+	ScoreTokens: true, ScoreExact: true,
 }
 
 // New returns a model without rules. It can do everything.
@@ -280,7 +281,9 @@ func (m *Model) Score(ctx context.Context, req *backend.ScoreRequest) (*backend.
 			Logprobs: lps,
 			Sum:      sum,
 		}
-		fed += len(o)
+		if fed += len(o); !req.Closed && len(o) > 0 {
+			fed-- // nothing is asked after the last token
+		}
 	}
 	m.mu.Lock()
 	res.Usage = m.cost.score(p.Text, fed, len(req.Options))
