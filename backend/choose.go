@@ -84,6 +84,7 @@ func (m ScoreMethod) Rank(options []OptionScore) Ranking {
 		default:
 			r.Scores[i] = o.Sum
 		}
+		r.Scores[i] = max(r.Scores[i], -math.MaxFloat64)
 	}
 	if m == GreedyTokenSelection {
 		r.Best, r.P = greedy(options, r.Scores)
@@ -137,7 +138,7 @@ func greedy(options []OptionScore, means []float64) (best int, p []float64) {
 	for column := 0; column < most && len(left) > 1; column++ {
 		at := func(i int) float64 {
 			if lps := options[i].Logprobs; column < len(lps) {
-				return lps[column]
+				return max(lps[column], -math.MaxFloat64)
 			}
 			return means[i]
 		}

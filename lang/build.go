@@ -115,10 +115,14 @@ func (p *Program) Gen(name string, opts ...GenOption) Var[string] {
 }
 
 // SelectFrom is Select over options that are known only in the run.
-func SelectFrom(at Builder, name string, options Var[[]string]) Var[string] {
+func SelectFrom(at Builder, name string, options Var[[]string], opts ...SelectOption) Var[string] {
 	p := at.program()
 	pos := caller()
-	n := &Node{Kind: KindSelect, Name: name, Select: &SelectNode{From: p.use(options.h, pos)}}
+	s := &SelectNode{From: p.use(options.h, pos)}
+	for _, o := range opts {
+		o.sel(s)
+	}
+	n := p.selects(name, s, pos)
 	p.claim(n, 0, options.h)
 	p.addAt(pos, n)
 	return newVar[string](p, name, Type{Kind: TypeString}, pos)

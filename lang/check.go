@@ -104,6 +104,8 @@ func (c *analysis) define(body []*Node, region *Node) {
 			inner = n
 			add(n.Fork.As, n, inner)
 			add(n.Fork.Errors, n, region)
+		case n.Select != nil:
+			add(n.Select.Shares, n, region)
 		case n.ForEach != nil:
 			inner = n
 			add(n.ForEach.As, n, inner)

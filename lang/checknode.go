@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -232,6 +233,13 @@ func (c *analysis) selects(n *Node, s *SelectNode) {
 		c.fail(n, "both options and from", "remove one of them")
 	}
 	c.values(n, s)
+	if s.Method != "" && !slices.Contains(scoreMethods, s.Method) {
+		names := make([]string, len(scoreMethods))
+		for i, m := range scoreMethods {
+			names[i] = string(m)
+		}
+		c.fail(n, fmt.Sprintf("no method %q", clip(string(s.Method), 40)), didYouMean(string(s.Method), names))
+	}
 	seen := map[string]bool{}
 	for _, o := range s.Options {
 		if o == "" {

@@ -87,7 +87,8 @@ func (d *decoder) node(n *Node, f *fields) {
 		}
 		d.samples(n, f)
 	case KindSelect:
-		n.Select = &SelectNode{Options: f.strs("options"), From: f.expr("from"), Values: d.values(f), Terms: d.terms(f)}
+		n.Select = &SelectNode{Options: f.strs("options"), From: f.expr("from"), Values: d.values(f),
+			Method: ScoreMethod(f.str("method")), Shares: f.str("shares"), Terms: d.terms(f)}
 	case KindJSON:
 		n.JSON = &JSONNode{
 			Schema: d.schema(f), GoType: f.str("go_type"), MaxTokens: f.int("max_tokens"), Sampling: d.sampling(f),

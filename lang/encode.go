@@ -204,6 +204,8 @@ func (e encoder) node(n *Node) (string, *tree) {
 			}
 			m.put("values", vals)
 		}
+		e.str(m, "method", string(n.Select.Method))
+		e.str(m, "shares", n.Select.Shares)
 		e.terms(m, &n.Select.Terms)
 	case n.JSON != nil:
 		m.put("schema", e.raw(n.JSON.Schema))

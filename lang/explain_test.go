@@ -82,7 +82,7 @@ steps:
 		t.Errorf("trunk %+v", x.Trunk)
 	}
 	want := lang.Forecast{Prompt: n(21 + 21 + 20), Cached: n(0 + 18 + 13), Computed: n(21 + 3 + 7 + 3), Forced: n(3), Sampled: n(3)}
-	want.Without.Computed = n(21 + 21 + 20 + 6)
+	want.Without.Computed = n(21 + 21 + 20 + 3)
 	want.Without.Passes = n(6)
 	if x.Usage != want {
 		t.Errorf("usage %+v\nwant  %+v", x.Usage, want)

@@ -155,6 +155,9 @@ func (c *analysis) node(n *Node, f *flow) effects {
 			}
 		}
 		c.set(n, n.Name, n.Select.Type, f, e)
+		if n.Select.Shares != "" {
+			c.set(n, n.Select.Shares, ListOf(Type{Kind: TypeFloat}), f, e)
+		}
 		c.conditions(n, f, e)
 	case KindJSON:
 		c.generates(n, f)

@@ -310,9 +310,15 @@ func (f *forecaster) choose(n *Node, l *line) {
 	if !ok {
 		return
 	}
+	method := n.Select.Method
+	closed := l.closed() && (method == "" || method == Exact)
+	if f.hi && method == Exact {
+		f.open.made = true
+		f.note("%s: in how many ways its options can be written is not known", n.ID)
+	}
 	options = append([]string(nil), options...)
 	sort.Strings(options)
-	least, most := 0, 0
+	least, most, alone := 0, 0, 0
 	var before []int32
 	for i, s := range options {
 		t, err := f.o.Estimator.Tokenize([]Turn{{Text: s}}, false)
@@ -326,9 +332,14 @@ func (f *forecaster) choose(n *Node, l *line) {
 		most = max(most, len(t))
 		u.computed += len(t) - common(before, t)
 		u.without += len(t)
-		if !l.closed() { // where it is, the end of the turn is scored too
+		if !closed { // where it is, the end of the turn is scored too
 			u.computed-- // nothing is asked after the last token
 			u.without--
+		}
+		if method == UnconditionalLikelihoodNormalized && len(t) > 1 { // once more, alone
+			u.computed += len(t) - 1
+			u.without += len(t) - 1
+			alone++
 		}
 		if i > 0 {
 			u.without += len(ids)
@@ -336,10 +347,13 @@ func (f *forecaster) choose(n *Node, l *line) {
 		before = t
 	}
 	u.computed = max(u.computed, u.prompt-u.cached)
-	u.passes = max(1, len(options))
+	u.passes = max(1, len(options)+alone)
 	made := least
 	if f.hi {
 		made = most
 	}
 	f.count(n, l, ids, u, made, "")
+	if s := n.Select.Shares; s != "" {
+		l.vars[s] = worth{count: len(options), volatile: true, open: f.hi}
+	}
 }

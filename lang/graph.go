@@ -173,8 +173,15 @@ type SelectNode struct {
 	// Values are what the variable is set to, one for each of Options; nil: the
 	// options themselves.
 	Values []json.RawMessage
+	// Method says by what the options are compared; empty: by their probability.
+	Method ScoreMethod
+	// Shares is a variable that is set to the list of the options' shares, which add
+	// up to 1; empty: none.
+	Shares string
 	Type   Type // of the variable. Compile fills it
 	Terms  Terms
+
+	sharesTo *Var[[]float64] // from the builder
 }
 
 // JSONNode asks the model for a value of a schema.

@@ -154,6 +154,41 @@ func LogitBias(bias map[int32]float64) ModelOption {
 	return sampling(func(s *Sampling) { s.LogitBias = maps.Clone(bias) })
 }
 
+// ScoreMethod says by what the options of a select are compared.
+type ScoreMethod string
+
+// The ways to compare options; without one it is the probability of the tokens that
+// an option becomes, with the end of the turn where it ends one. The first three are
+// those of SGLang, and look at the tokens of the option alone.
+const (
+	// TokenLengthNormalized takes the mean of the tokens' log-probabilities.
+	TokenLengthNormalized ScoreMethod = "token_length_normalized"
+	// GreedyTokenSelection takes the options with the likeliest first token, of these
+	// those with the likeliest second one, and so on.
+	GreedyTokenSelection ScoreMethod = "greedy_token_selection"
+	// UnconditionalLikelihoodNormalized takes the mean of what the context adds to the
+	// tokens' log-probabilities.
+	UnconditionalLikelihoodNormalized ScoreMethod = "unconditional_likelihood_normalized"
+	// Exact takes the probability of an option in all ways to write it in tokens.
+	Exact ScoreMethod = "exact"
+)
+
+var scoreMethods = []ScoreMethod{TokenLengthNormalized, GreedyTokenSelection, UnconditionalLikelihoodNormalized, Exact}
+
+type selectOption func(*SelectNode)
+
+func (o selectOption) sel(s *SelectNode) { o(s) }
+
+// ScoreBy says by what the options are compared.
+func ScoreBy(m ScoreMethod) SelectOption { return selectOption(func(s *SelectNode) { s.Method = m }) }
+
+// SharesTo makes *shares the list of the options' shares, in their order: how likely
+// each is among them. Its variable is the select's name with _shares. In a script the
+// events of a run tell them instead.
+func SharesTo(shares *Var[[]float64]) SelectOption {
+	return selectOption(func(s *SelectNode) { s.sharesTo = shares })
+}
+
 type forkOption func(*ForkNode)
 
 func (o forkOption) fork(f *ForkNode) { o(f) }

@@ -136,6 +136,9 @@ func (d *drawing) node(n *Node, in []port) []port {
 		} else {
 			label += "\nfrom " + preview(string(n.Select.From), 40)
 		}
+		if n.Select.Method != "" {
+			label += "\nby " + string(n.Select.Method)
+		}
 		in = d.step(in, label, boxModel)
 	case KindCall:
 		label := "call " + n.Call.Func

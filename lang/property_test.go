@@ -240,6 +240,10 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 		return one(&lang.Node{Kind: lang.KindGen, Gen: g}, str)
 	case 2:
 		s := &lang.SelectNode{Terms: m.terms(vars, false)}
+		s.Method = []lang.ScoreMethod{"", "", lang.Exact, lang.GreedyTokenSelection}[m.IntN(4)]
+		if m.IntN(4) == 0 {
+			s.Shares = name + "_shares"
+		}
 		seen := map[string]bool{}
 		for range 1 + m.IntN(4) {
 			if o := m.some(); !seen[o] {

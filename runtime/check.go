@@ -147,6 +147,13 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 			c.need(n, n.JSON.Sampling.Seed == nil || c.have.Seed, "seed", "it has a seed")
 		case lang.KindSelect:
 			c.need(n, c.have.Score, "score", "it compares the likelihood of options")
+			switch n.Select.Method {
+			case "":
+			case lang.Exact:
+				c.need(n, c.have.ScoreExact, "score_exact", "it compares options in all ways to write them")
+			default:
+				c.need(n, c.have.ScoreTokens, "score_tokens", "it compares the tokens of options by "+string(n.Select.Method))
+			}
 		case lang.KindRun:
 			c.body(n.Run.Graph().Body, false)
 		case lang.KindRole:

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"sync"
 	"time"
 
@@ -91,8 +90,8 @@ type Event struct {
 // OptionScore is how likely an option of a select was.
 type OptionScore struct {
 	Option  string  `json:"option"`
-	Logprob float64 `json:"logprob"` // of the option as scored, in nats
-	P       float64 `json:"p"`       // among the options
+	Logprob float64 `json:"logprob"` // what the option was compared by, in nats, see backend.Ranking
+	P       float64 `json:"p"`       // its share among the options
 }
 
 // Sink takes the events of a run in order, one at a time. Emit must return at
@@ -193,27 +192,14 @@ func finishedEvent(t *Task, r *Result) Event {
 		e.Text, e.Finish = r.Generate.Part.Text, r.Generate.Finish
 		e.Cost = &r.Generate.Usage
 	case r.Score != nil:
-		e.Text = t.Score.Options[Best(r.Score)]
-		e.Scores = scores(t.Score.Options, r.Score)
+		rank := t.Score.Method.Rank(r.Score.Options)
+		e.Text = t.Score.Options[rank.Best]
+		for i, o := range t.Score.Options {
+			e.Scores = append(e.Scores, OptionScore{Option: o, Logprob: rank.Scores[i], P: rank.P[i]})
+		}
 		e.Cost = &r.Score.Usage
 	default:
 		e.Value = r.Value
 	}
 	return e
-}
-
-// scores returns the options with their probabilities among themselves.
-func scores(options []string, s *backend.ScoreResult) []OptionScore {
-	out := make([]OptionScore, len(options))
-	best := s.Options[Best(s)].Sum
-	total := 0.0
-	for i, o := range options {
-		p := math.Exp(s.Options[i].Sum - best)
-		out[i] = OptionScore{Option: o, Logprob: s.Options[i].Sum, P: p}
-		total += p
-	}
-	for i := range out {
-		out[i].P /= total
-	}
-	return out
 }

@@ -140,7 +140,8 @@ func (m *Machine) startSelect(b *branch, n *lang.Node) error {
 			options[i] = s
 		}
 	}
-	closed := !b.prompt.continues()
+	method := backend.ScoreMethod(n.Select.Method)
+	closed := !b.prompt.continues() && method.Ends()
 	if err := checkOptions(options, closed); err != nil {
 		return err
 	}
@@ -156,6 +157,7 @@ func (m *Machine) startSelect(b *branch, n *lang.Node) error {
 		// A turn of its own ends after the option; in an open turn and in raw
 		// text more may follow.
 		Closed:   closed,
+		Method:   method,
 		Salt:     salt,
 		Priority: n.Select.Terms.Priority,
 		Hints:    m.hints(b),
@@ -214,7 +216,8 @@ func (m *Machine) take(b *branch, t *task, r *Result) error {
 	case t.Generate != nil:
 		return m.takeGenerated(b, t, r.Generate)
 	case t.Score != nil:
-		best := Best(r.Score)
+		rank := t.Score.Method.Rank(r.Score.Options)
+		best := rank.Best
 		v := any(t.Score.Options[best])
 		if vals := t.node.Select.Values; vals != nil {
 			var err error
@@ -223,6 +226,13 @@ func (m *Machine) take(b *branch, t *task, r *Result) error {
 			}
 		}
 		b.set(t.node.Name, v)
+		if name := t.node.Select.Shares; name != "" {
+			shares := make([]any, len(rank.P))
+			for i, p := range rank.P {
+				shares[i] = p
+			}
+			b.set(name, shares)
+		}
 		part := r.Score.Options[best].Part
 		if part.Text != t.Score.Options[best] {
 			part = backend.Part{Text: t.Score.Options[best]}
@@ -243,18 +253,6 @@ func (m *Machine) take(b *branch, t *task, r *Result) error {
 		b.set(t.node.Name, v)
 	}
 	return nil
-}
-
-// Best returns the index of the likeliest option; of several equally likely
-// ones the first.
-func Best(s *backend.ScoreResult) int {
-	best := 0
-	for i, o := range s.Options {
-		if o.Sum > s.Options[best].Sum {
-			best = i
-		}
-	}
-	return best
 }
 
 // truncated is the error of a generation that its limit ended too soon.

@@ -114,6 +114,9 @@ func (r *Result) Normalize() error {
 			if err := finite(o.Logprobs); err != nil {
 				return err
 			}
+			if err := finite(o.Unconditional); err != nil {
+				return err
+			}
 			if math.IsNaN(o.Sum) {
 				return fmt.Errorf("the backend scored option %q as NaN: %w", o.Part.Text, backend.ErrUnavailable)
 			}

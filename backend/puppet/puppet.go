@@ -281,6 +281,9 @@ func (m *Model) Score(ctx context.Context, req *backend.ScoreRequest) (*backend.
 			Logprobs: lps,
 			Sum:      sum,
 		}
+		if r.alone != nil && req.Method == backend.UnconditionalLikelihoodNormalized {
+			res.Options[i].Unconditional = r.alone(o)
+		}
 		if fed += len(o); !req.Closed && len(o) > 0 {
 			fed-- // nothing is asked after the last token
 		}

@@ -188,7 +188,7 @@ func TestUsageAddsUp(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 	s, _ := m.Score(t.Context(), &backend.ScoreRequest{Turns: turns(backend.User, "one"), Options: []string{"ab", "c"}})
-	if u := s.Usage; u.CachedTokens != n-1 || u.ComputedTokens != 1+3 || u.Without.ComputedTokens != 2*n+3 {
+	if u := s.Usage; u.CachedTokens != n-1 || u.ComputedTokens != 1+1 || u.Without.ComputedTokens != 2*n+1 {
 		t.Errorf("%+v", u)
 	}
 }

@@ -29,6 +29,7 @@ type Rule struct {
 
 	reply   func(p *Prompt) (string, error)
 	score   func(p *Prompt, option string) []float64
+	alone   func(option string) []float64
 	wait    []<-chan struct{}
 	fail    map[int]error // by the number of the rule's call, from 1; 0 is each
 	edit    func(p *Prompt, r *backend.Result)
@@ -80,6 +81,13 @@ func (r *Rule) Scores(sums map[string]float64) *Rule {
 // option's tokens.
 func (r *Rule) ScoreFunc(f func(p *Prompt, option string) []float64) *Rule {
 	r.score = f
+	return r
+}
+
+// ScoreAlone adds to ScoreFunc what the tokens of an option have with nothing
+// before them, for the method that asks for it.
+func (r *Rule) ScoreAlone(f func(option string) []float64) *Rule {
+	r.alone = f
 	return r
 }
 

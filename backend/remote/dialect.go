@@ -143,9 +143,11 @@ func (d *dialect) capabilities(emulate bool) backend.Capabilities {
 		EBNF:       can(d.ebnf),
 		Choices:    can(d.choices),
 		Score:      d.scores() || emulate && can(d.choices),
-		Logprobs:   d.logprobs,
-		Seed:       d.seed,
-		Raw:        d.raw,
+		// SGLang tells them of raw prompts only.
+		ScoreTokens: d.name == "vllm" || d.name == "llama",
+		Logprobs:    d.logprobs,
+		Seed:        d.seed,
+		Raw:         d.raw,
 	}
 }
 

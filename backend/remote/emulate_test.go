@@ -187,6 +187,70 @@ func TestScoreByHand(t *testing.T) {
 	}
 }
 
+// The methods by single tokens are had where the server tells of them: the options
+// once more with nothing before them. What cannot be had is refused.
+func TestScoreMethods(t *testing.T) {
+	options := []string{"low", "lower", "q"}
+	for _, scheme := range []string{"vllm+http", "sglang+http", "llama+http"} {
+		t.Run(scheme, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := (&fake{}).start(t).open(scheme, Options{})
+				for _, m := range []backend.ScoreMethod{backend.TokenLengthNormalized, backend.GreedyTokenSelection, backend.UnconditionalLikelihoodNormalized} {
+					res, err := b.Score(t.Context(), &backend.ScoreRequest{Turns: rawTurns("pick "), Options: options, Method: m})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i, o := range options {
+						got := res.Options[i]
+						if want := toySum(toyTokens("pick "+o), len(toyTokens("pick "))); math.Abs(got.Sum-want) > 1e-9 {
+							t.Errorf("%s %q: %v, want %v", m, o, got.Sum, want)
+						}
+						ids := toyTokens(o)
+						if m != backend.UnconditionalLikelihoodNormalized {
+							if got.Unconditional != nil {
+								t.Errorf("%s: %+v", m, got)
+							}
+							continue
+						}
+						if len(got.Unconditional) != len(ids) || got.Unconditional[0] != 0 {
+							t.Fatalf("%s %q: %+v", m, o, got)
+						}
+						sum := 0.0
+						for _, lp := range got.Unconditional {
+							sum += lp
+						}
+						if want := toySum(ids, 1); math.Abs(sum-want) > 1e-9 {
+							t.Errorf("%s %q: %v alone, want %v", m, o, sum, want)
+						}
+					}
+					if _, err := b.Score(t.Context(), &backend.ScoreRequest{Turns: rawTurns("pick "), Options: options, Method: m, Closed: true}); !errors.Is(err, backend.ErrInvalid) {
+						t.Errorf("%s closed: %v", m, err)
+					}
+				}
+				if _, err := b.Score(t.Context(), &backend.ScoreRequest{Turns: rawTurns("pick "), Options: options, Method: backend.Exact}); !errors.Is(err, backend.ErrUnsupported) {
+					t.Errorf("exact: %v", err)
+				}
+				if c := b.Info().Capabilities; c.ScoreExact || c.ScoreTokens != (scheme != "sglang+http") {
+					t.Errorf("capabilities %+v", c)
+				}
+			})
+		})
+	}
+	for _, scheme := range []string{"openai+http", "ollama+http", "sglang+http"} {
+		bubble(t, func(t *testing.T) {
+			f := (&fake{answer: []string{"low"}}).start(t)
+			b := f.open(scheme, Options{})
+			_, err := b.Score(t.Context(), &backend.ScoreRequest{Turns: user("hi"), Options: options, Method: backend.TokenLengthNormalized})
+			if !errors.Is(err, backend.ErrUnsupported) || !strings.Contains(err.Error(), "token_length_normalized") {
+				t.Errorf("%s: %v", scheme, err)
+			}
+			if c := b.Info().Capabilities; c.ScoreTokens || !c.Score {
+				t.Errorf("capabilities %+v", c)
+			}
+		})
+	}
+}
+
 // A join that reaches further back than the first window widens it.
 func TestScoreWidensItsWindow(t *testing.T) {
 	bubble(t, func(t *testing.T) {

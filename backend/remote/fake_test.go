@@ -403,8 +403,13 @@ func replyVLLMScore(w http.ResponseWriter, body map[string]any) {
 
 func replySGLangScore(w http.ResponseWriter, body map[string]any) {
 	bad := false
-	one := func(text string) m {
-		ids := toyTokens(text)
+	one := func(text any) m {
+		var ids []int
+		if s, ok := text.(string); ok {
+			ids = toyTokens(s)
+		} else {
+			ids = ints(text)
+		}
 		meta := m{"prompt_tokens": len(ids), "completion_tokens": 0, "finish_reason": m{"type": "length", "length": 0}}
 		if body["return_logprob"] == true {
 			start := int(body["logprob_start_len"].(float64))
@@ -425,8 +430,12 @@ func replySGLangScore(w http.ResponseWriter, body map[string]any) {
 		return
 	}
 	var out []m
-	for _, s := range body["text"].([]any) {
-		out = append(out, one(s.(string)))
+	texts, ok := body["text"].([]any)
+	if !ok {
+		texts = body["input_ids"].([]any)
+	}
+	for _, s := range texts {
+		out = append(out, one(s))
 	}
 	if bad {
 		w.WriteHeader(http.StatusBadRequest)

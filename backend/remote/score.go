@@ -17,6 +17,7 @@ const NotChosen = Unlikely
 type scored struct {
 	ids      []backend.Token
 	logprobs []float64
+	alone    []float64 // with nothing before them, if that is wanted
 }
 
 // scoring is what a dialect's way of scoring returns.
@@ -42,6 +43,10 @@ var errNoScore = errors.New("cannot be scored")
 // the prompt. The end of the turn can be scored with vLLM chat turns and
 // llama-server; where it cannot, Closed requests in which one option begins
 // another become a constrained choice.
+//
+// The methods that look at single tokens are had where the server tells their
+// log-probabilities, and are refused elsewhere; [backend.Exact] is refused
+// everywhere, as a server tells nothing of other ways to write a text.
 func (b *Backend) Score(ctx context.Context, req *backend.ScoreRequest) (*backend.ScoreResult, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -56,7 +61,14 @@ func (b *Backend) Score(ctx context.Context, req *backend.ScoreRequest) (*backen
 }
 
 func (b *Backend) score(ctx context.Context, req *backend.ScoreRequest) (*backend.ScoreResult, error) {
-	if len(req.Options) == 0 {
+	switch err := req.Method.Check(); {
+	case err != nil:
+		return nil, err
+	case req.Method == backend.Exact:
+		return nil, unsupportedf("a server does not tell in which ways an option can be written, which an exact score needs: use another method, or a model in this process")
+	case req.Closed && !req.Method.Ends():
+		return nil, invalidf("%s compares the tokens of options, so the end of the turn cannot be scored with it", req.Method)
+	case len(req.Options) == 0:
 		return nil, invalidf("a score needs at least one option")
 	}
 	for i, o := range req.Options {
@@ -72,19 +84,25 @@ func (b *Backend) score(ctx context.Context, req *backend.ScoreRequest) (*backen
 		return nil, unsupportedf("the %s dialect has no salt; leave it out or use a backend that has it", b.d.name)
 	}
 	var how func(context.Context, []backend.Turn, bool, *backend.ScoreRequest) (*scoring, error)
+	var alone func(context.Context, []scored, string) (backend.Usage, error)
 	switch {
 	case b.d.name == "vllm":
-		how = b.scoreVLLM
+		how, alone = b.scoreVLLM, b.aloneVLLM
 	case b.d.name == "sglang" && raw:
-		how = b.scoreSGLang
+		how, alone = b.scoreSGLang, b.aloneSGLang
 	case b.d.name == "llama":
-		how = b.scoreLlama
+		how, alone = b.scoreLlama, b.aloneLlama
 	default:
 		return b.scoreByChoice(ctx, req)
 	}
 	var s *scoring
 	err = b.opts.Retry.do(ctx, func() (err error) {
 		s, err = how(ctx, turns, raw, req)
+		if err == nil && req.Method == backend.UnconditionalLikelihoodNormalized {
+			var u backend.Usage
+			u, err = alone(ctx, s.options, req.Salt)
+			addUsage(&s.usage, &u)
+		}
 		return err
 	}, nil)
 	if errors.Is(err, errNoScore) || err == nil && req.Closed && !s.ended && nested(req.Options) {
@@ -95,7 +113,7 @@ func (b *Backend) score(ctx context.Context, req *backend.ScoreRequest) (*backen
 	}
 	res := &backend.ScoreResult{Usage: s.usage}
 	for i, o := range s.options {
-		out := backend.OptionScore{Part: backend.Part{Text: req.Options[i]}, Logprobs: o.logprobs}
+		out := backend.OptionScore{Part: backend.Part{Text: req.Options[i]}, Logprobs: o.logprobs, Unconditional: o.alone}
 		for _, lp := range o.logprobs {
 			out.Sum += lp
 		}
@@ -108,6 +126,19 @@ func (b *Backend) score(ctx context.Context, req *backend.ScoreRequest) (*backen
 		res.Emulated = append(res.Emulated, "closed: the turn's end is not scored, but no option begins another")
 	}
 	return res, nil
+}
+
+// unknown are the options whose tokens have a log-probability only with others
+// before them: all that have more than one. That of a first token is 0.
+func unknown(options []scored) (out []*scored) {
+	for i := range options {
+		o := &options[i]
+		o.alone = make([]float64, len(o.ids))
+		if len(o.ids) > 1 {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // nested reports whether an option is the beginning of another.
@@ -124,6 +155,9 @@ func nested(options []string) bool {
 
 // scoreByChoice lets the model choose among the options under a constraint.
 func (b *Backend) scoreByChoice(ctx context.Context, req *backend.ScoreRequest) (*backend.ScoreResult, error) {
+	if req.Method != backend.Likelihood {
+		return nil, unsupportedf("the %s dialect does not tell the log-probabilities of an option's tokens behind this prompt, by which %s compares: leave the method out or use a backend that tells them", b.d.name, req.Method)
+	}
 	if b.opts.NoEmulation {
 		return nil, unsupportedf("the %s dialect cannot score this prompt and emulation is off", b.d.name)
 	}

@@ -47,11 +47,24 @@ func (b *Backend) scoreVLLM(ctx context.Context, turns []backend.Turn, raw bool,
 		return nil, errNoScore // nothing comes before the first token
 	}
 	s.exact = from == len(prompt)
+	if s.options, s.usage, err = b.vllmPrompts(ctx, seqs, from, req.Salt); err != nil {
+		return nil, err
+	}
+	for i, o := range s.options {
+		s.options[i].ids = o.ids[:len(o.ids)-ended(s.ended)]
+	}
+	return s, nil
+}
+
+// vllmPrompts asks for the log-probabilities of the tokens of prompts from one on.
+func (b *Backend) vllmPrompts(ctx context.Context, seqs [][]backend.Token, from int, salt string) ([]scored, backend.Usage, error) {
+	var all []scored
+	var none backend.Usage
 	prompts, generated := 0, 0
 	for batch := range slices.Chunk(seqs, scoreBatch) {
 		in := map[string]any{"model": b.info.Model, "prompt": batch, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-		if req.Salt != "" {
-			in["cache_salt"] = req.Salt
+		if salt != "" {
+			in["cache_salt"] = salt
 		}
 		var out struct {
 			Choices []struct {
@@ -64,13 +77,13 @@ func (b *Backend) scoreVLLM(ctx context.Context, turns []backend.Turn, raw bool,
 			} `json:"usage"`
 		}
 		if err := b.srv.post(ctx, b.srv.base, "completions", in, &out); err != nil {
-			return nil, err
+			return nil, none, err
 		}
 		prompts, generated = prompts+out.Usage.Prompt, generated+out.Usage.Generated
 		got := make([]scored, len(batch))
 		for _, c := range out.Choices {
 			if c.Index < 0 || c.Index >= len(batch) || len(c.Prompts) != len(batch[c.Index]) {
-				return nil, unsupportedf("the server tells no log-probabilities of a prompt (prompt_logprobs)")
+				return nil, none, unsupportedf("the server tells no log-probabilities of a prompt (prompt_logprobs)")
 			}
 			for pos, id := range batch[c.Index] {
 				if pos < from {
@@ -85,16 +98,14 @@ func (b *Backend) scoreVLLM(ctx context.Context, turns []backend.Turn, raw bool,
 				got[c.Index].logprobs = append(got[c.Index].logprobs, lp)
 			}
 		}
-		s.options = append(s.options, got...)
+		all = append(all, got...)
 	}
-	for i, o := range s.options {
+	for i, o := range all {
 		if len(o.logprobs) != len(seqs[i])-from {
-			return nil, unsupportedf("the server tells no log-probabilities of a prompt (prompt_logprobs)")
+			return nil, none, unsupportedf("the server tells no log-probabilities of a prompt (prompt_logprobs)")
 		}
-		s.options[i].ids = s.options[i].ids[:len(o.ids)-ended(s.ended)]
 	}
-	s.usage = usage(prompts, 0, generated)
-	return s, nil
+	return all, usage(prompts, 0, generated), nil
 }
 
 // vllmPromptProb is what prompt_logprobs says of one token; a null number is
