@@ -308,6 +308,8 @@ type Capabilities struct {
 	Raw        bool `json:"raw"` // takes turns without a chat template
 	TokenRules bool `json:"token_rules"`
 	Tags       bool `json:"tags"` // structural tags
+	// OpenTurns: it goes on with a turn that has text.
+	OpenTurns bool `json:"open_turns"`
 	// Beside Score, for the methods of the same names: ScoreTokens are those that
 	// look at single tokens, which a backend that makes the model choose cannot.
 	ScoreTokens bool `json:"score_tokens"`

@@ -147,9 +147,11 @@ func JSON[T any](at Builder, name string, opts ...JSONOption) Var[T] {
 		o.json(j)
 	}
 	n := &Node{Kind: KindJSON, Name: name, JSON: j}
-	p.checked(n, pos)
-	p.addAt(pos, n)
-	return newVar[T](p, name, j.Type, pos)
+	return thinkFirst(p, pos, j.think, n, func(p *Program) Var[T] {
+		p.checked(n, pos)
+		p.addAt(pos, n)
+		return newVar[T](p, name, j.Type, pos)
+	})
 }
 
 // JSONSchema is JSON with a schema instead of a Go type.
@@ -161,9 +163,11 @@ func JSONSchema(at Builder, name string, schema json.RawMessage, opts ...JSONOpt
 		o.json(j)
 	}
 	n := &Node{Kind: KindJSON, Name: name, JSON: j}
-	p.checked(n, pos)
-	p.addAt(pos, n)
-	return newVar[any](p, name, Type{Kind: TypeAny}, pos)
+	return thinkFirst(p, pos, j.think, n, func(p *Program) Var[any] {
+		p.checked(n, pos)
+		p.addAt(pos, n)
+		return newVar[any](p, name, Type{Kind: TypeAny}, pos)
+	})
 }
 
 // When runs then if the condition holds, else the other function, if given. A

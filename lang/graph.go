@@ -162,6 +162,8 @@ type GenNode struct {
 	Terms     Terms
 	Checks    []Validator
 	Tries     int // generations in all until one passes; 0: DefaultTries if there are checks
+
+	think *thinking // from the builder
 }
 
 // SelectNode sets its variable to one of some options, the one with the highest
@@ -194,6 +196,8 @@ type JSONNode struct {
 	Terms     Terms
 	Checks    []Validator
 	Tries     int // as in GenNode
+
+	think *thinking // from the builder
 }
 
 // Policy says what a fork does about failed branches.

@@ -90,6 +90,7 @@ func TestReferenceHasEveryField(t *testing.T) {
 		"validator": func(k string) string { return "steps: [{gen: {name: g, check: [{" + k + ": a}]}}]\n" },
 		"retry":     func(k string) string { return "steps: [{gen: {name: g, retry: {" + k + ": 1}}}]\n" },
 		"tokens":    func(k string) string { return "steps: [{gen: {name: g, tokens: {" + k + ": [1]}}}]\n" },
+		"think":     func(k string) string { return "steps: [{gen: {name: g, think: {" + k + ": 1}}}]\n" },
 		"tags":      func(k string) string { return "steps: [{gen: {name: g, tags: {" + k + ": []}}}]\n" },
 		"program":   func(k string) string { return k + ": 1\n" },
 	}

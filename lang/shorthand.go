@@ -20,9 +20,11 @@ func Gen[T any](at Builder, name string, opts ...GenOption) Var[T] {
 			o.gen(g)
 		}
 		n := &Node{Kind: KindGen, Name: name, Gen: g}
-		p.checked(n, pos)
-		p.addAt(pos, n)
-		return newVar[T](p, name, Type{Kind: TypeString}, pos)
+		return thinkFirst(p, pos, g.think, n, func(p *Program) Var[T] {
+			p.checked(n, pos)
+			p.addAt(pos, n)
+			return newVar[T](p, name, Type{Kind: TypeString}, pos)
+		})
 	}
 	var of []JSONOption
 	for _, o := range opts {
@@ -109,8 +111,13 @@ func samplingOf(n *Node) *Sampling {
 
 // samples turns a gen or json step with n into the fork that it stands for.
 func (d *decoder) samples(n *Node, f *fields) {
+	think := d.think(f)
 	t := f.get("n")
 	if t == nil {
+		if think != nil {
+			one := *n
+			*n = *think.around(&one)
+		}
 		return
 	}
 	count := f.int("n")
@@ -123,7 +130,7 @@ func (d *decoder) samples(n *Node, f *fields) {
 		return
 	}
 	one := *n
-	fk := &ForkNode{As: n.Name + "_n", Body: []*Node{&one}, Yield: Expr(n.Name), Errors: f.str("errors")}
+	fk := &ForkNode{As: n.Name + "_n", Body: []*Node{think.around(&one)}, Yield: Expr(n.Name), Errors: f.str("errors")}
 	if fk.Join = d.join(f); fk.Join.N > count {
 		d.errorf(t.line, "use a number from 1 to n", "%s: a quorum of %d of %d answers", f.what, fk.Join.N, count)
 	}

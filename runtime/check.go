@@ -120,6 +120,7 @@ type checker struct {
 	have    backend.Capabilities
 	uses    func(*lang.Node) bool
 	missing []Missing
+	begun   bool // the open turn has text
 }
 
 func (c *checker) need(n *lang.Node, have bool, need, why string) {
@@ -135,7 +136,13 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 			continue
 		}
 		switch n.Kind {
+		case lang.KindGen, lang.KindJSON, lang.KindSelect:
+			c.need(n, !role || !c.begun || c.have.OpenTurns, "open_turns", "it goes on with a turn that has text")
+			c.begun = true
+		}
+		switch n.Kind {
 		case lang.KindText:
+			c.begun = true
 			c.need(n, role || n.Text.Role != "" || c.have.Raw, "raw", "text outside of any turn")
 		case lang.KindGen:
 			c.need(n, n.Gen.Regex == "" || c.have.Regex, "regex", "its output is limited by a regular expression")
@@ -157,6 +164,7 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 		case lang.KindRun:
 			c.body(n.Run.Graph().Body, false)
 		case lang.KindRole:
+			c.begun = c.begun && role
 			c.body(n.Role.Body, true)
 		case lang.KindWhen:
 			c.body(n.When.Then, role)

@@ -49,7 +49,16 @@ func TestRealModelCallsTools(t *testing.T) {
 		s.User("Use the tool pod_status: what is the status of the pod ", pod, "?")
 		return lang.Agent(s, "agent", box, lang.Steps(2), lang.MaxTokens(40)).Get()
 	})
-	out, err := runtime.RunScript(t.Context(), e, script, "web-1")
+	forced, drawn := 0, 0
+	out, err := runtime.RunScript(t.Context(), e, script, "web-1", runtime.WithSink(runtime.SinkFunc(func(ev runtime.Event) {
+		switch {
+		case ev.Kind != runtime.TextDelta:
+		case ev.Forced:
+			forced += len(ev.Tokens)
+		default:
+			drawn += len(ev.Tokens)
+		}
+	})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +66,10 @@ func TestRealModelCallsTools(t *testing.T) {
 		t.Logf("%s: %s", turn.Role, turn.Text())
 	}
 	t.Logf("forced %d of %d", out.Usage.ForcedTokens, out.Usage.ForcedTokens+out.Usage.SampledTokens)
+	// What a call cannot but say, its tool's name and key, is forced and is counted so.
+	if forced == 0 || forced != out.Usage.ForcedTokens || drawn != out.Usage.SampledTokens {
+		t.Errorf("%d tokens came as forced and %d as drawn, counted were %d and %d", forced, drawn, out.Usage.ForcedTokens, out.Usage.SampledTokens)
+	}
 	if asked == 0 || !strings.Contains(out.Turns[3].Text(), "OOMKilled") {
 		t.Errorf("the model called the tool %d times", asked)
 	}

@@ -148,6 +148,7 @@ func (d *dialect) capabilities(emulate bool) backend.Capabilities {
 		Logprobs:    d.logprobs,
 		Seed:        d.seed,
 		Raw:         d.raw,
+		OpenTurns:   d.continues,
 	}
 }
 

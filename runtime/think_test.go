@@ -1,0 +1,78 @@
+package runtime_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/puppet"
+	"github.com/coppice-run/coppice/lang"
+	"github.com/coppice-run/coppice/runtime"
+)
+
+// thinker thinks as scripted and then answers. Its tokens are bytes.
+func thinker(thought string) *puppet.Model {
+	m := puppet.New()
+	m.OnRegexp(`</think>\n\n$`).Reply(`{"n":7}`)
+	m.OnRegexp(`<think>\n$`).Reply(thought)
+	return m
+}
+
+// TestThinkingBudget: a thought that ends in time stands as the model wrote it; of one
+// that does not the budget stays, and it is closed. Either way the answer follows in
+// its form, in the same turn.
+func TestThinkingBudget(t *testing.T) {
+	const budget = 20
+	type answer struct {
+		N int `json:"n"`
+	}
+	var thought lang.Var[string]
+	def := lang.Define("think", func(p *lang.Program) lang.Var[answer] {
+		p.User("how many?")
+		a := lang.JSON[answer](p, "a", lang.Think(budget, lang.ThoughtTo(&thought)))
+		lang.Let[string](p, "why", thought)
+		return a
+	})
+	script := lang.Script("think", func(s *lang.S, q string) (answer, error) {
+		s.User(q)
+		return lang.JSON[answer](s, "a", lang.Think(budget)).Get()
+	})
+	for name, c := range map[string]struct{ writes, thought string }{
+		"in time":      {"one, two\n</think>\n\n{", "one, two"},
+		"without line": {"one</think>", "one"},
+		"at the limit": {strings.Repeat("again ", 9), "again again again ag"},
+		"nothing":      {"</think>", ""},
+	} {
+		m := thinker(c.writes)
+		out, err := runtime.Run(t.Context(), m, def, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "<think>\n" + c.thought + "\n</think>\n\n" + `{"n":7}`
+		if got := out.Turns[len(out.Turns)-1]; out.Value.N != 7 || got.Text() != want || len(out.Turns) != 2 {
+			t.Errorf("%s: %d, turns %+v", name, out.Value.N, out.Turns)
+		}
+		if !strings.Contains(string(out.Variables), `"why":"`+c.thought+`"`) {
+			t.Errorf("%s: %s", name, out.Variables)
+		}
+		if calls := m.Log(); len(calls) != 2 || calls[0].Request.MaxTokens != budget || len(calls[1].Request.Constraint.JSONSchema) == 0 {
+			t.Errorf("%s: %d calls", name, len(calls))
+		}
+		m = thinker(c.writes)
+		played, err := runtime.RunScript(t.Context(), m, script, "how many?")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := played.Turns[len(played.Turns)-1]; played.Value.N != 7 || got.Text() != want {
+			t.Errorf("%s: script: %d, turns %+v", name, played.Value.N, played.Turns)
+		}
+	}
+	// A backend that cannot go on with a turn is refused before the first call.
+	m := thinker("x")
+	m.SetInfo(func(info *backend.Info) { info.Capabilities.OpenTurns = false })
+	_, err := runtime.Run(t.Context(), m, def, nil)
+	if !errors.Is(err, backend.ErrUnsupported) || !strings.Contains(err.Error(), "open_turns") || len(m.Log()) != 0 {
+		t.Error(err)
+	}
+}
