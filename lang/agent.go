@@ -5,7 +5,9 @@ import "context"
 // agentSteps is how often an agent asks the model if nothing else is said.
 const agentSteps = 8
 
-// AgentOption is an option of Agent: Steps, and all options of Gen.
+// AgentOption is an option of Agent: Steps, and all options of Gen, which are of each
+// answer. Terms among them are of the requests to the model; what bounds the calls of
+// a tool stands at the [Tool].
 type AgentOption any
 
 type stepsOption int

@@ -147,11 +147,7 @@ func JSON[T any](at Builder, name string, opts ...JSONOption) Var[T] {
 		o.json(j)
 	}
 	n := &Node{Kind: KindJSON, Name: name, JSON: j}
-	return thinkFirst(p, pos, j.think, n, func(p *Program) Var[T] {
-		p.checked(n, pos)
-		p.addAt(pos, n)
-		return newVar[T](p, name, j.Type, pos)
-	})
+	return ask[T](p, pos, j.asks, n, j.Type)
 }
 
 // JSONSchema is JSON with a schema instead of a Go type.
@@ -163,11 +159,7 @@ func JSONSchema(at Builder, name string, schema json.RawMessage, opts ...JSONOpt
 		o.json(j)
 	}
 	n := &Node{Kind: KindJSON, Name: name, JSON: j}
-	return thinkFirst(p, pos, j.think, n, func(p *Program) Var[any] {
-		p.checked(n, pos)
-		p.addAt(pos, n)
-		return newVar[any](p, name, Type{Kind: TypeAny}, pos)
-	})
+	return ask[any](p, pos, j.asks, n, Type{Kind: TypeAny})
 }
 
 // When runs then if the condition holds, else the other function, if given. A

@@ -106,6 +106,8 @@ func (c *analysis) define(body []*Node, region *Node) {
 			add(n.Fork.Errors, n, region)
 		case n.Select != nil:
 			add(n.Select.Shares, n, region)
+		case n.Logprobs() != "":
+			add(n.Logprobs(), n, region)
 		case n.ForEach != nil:
 			inner = n
 			add(n.ForEach.As, n, inner)

@@ -83,7 +83,7 @@ func (d *decoder) node(n *Node, f *fields) {
 			IgnoreEOS: f.bool("ignore_eos"), Tokens: d.tokenRules(f),
 			MaxTokens: f.int("max_tokens"), MinTokens: f.int("min_tokens"), Stop: f.strs("stop"),
 			Regex: f.str("regex"), EBNF: f.str("ebnf"), Tags: d.tags(f), Sampling: d.sampling(f),
-			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"),
+			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"), Logprobs: f.str("logprobs"),
 		}
 		d.samples(n, f)
 	case KindSelect:
@@ -92,7 +92,7 @@ func (d *decoder) node(n *Node, f *fields) {
 	case KindJSON:
 		n.JSON = &JSONNode{
 			Schema: d.schema(f), GoType: f.str("go_type"), MaxTokens: f.int("max_tokens"), Sampling: d.sampling(f),
-			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"),
+			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"), Logprobs: f.str("logprobs"),
 		}
 		d.samples(n, f)
 	case KindFork:

@@ -189,6 +189,7 @@ func (e encoder) node(n *Node) (string, *tree) {
 			m.put("ignore_eos", boolTree(true))
 		}
 		e.tokenRules(m, &g.Tokens)
+		e.str(m, "logprobs", g.Logprobs)
 		e.checks(m, g.Checks, g.Tries)
 		e.terms(m, &g.Terms)
 	case n.Select != nil:
@@ -212,6 +213,7 @@ func (e encoder) node(n *Node) (string, *tree) {
 		e.str(m, "go_type", n.JSON.GoType)
 		e.int(m, "max_tokens", n.JSON.MaxTokens)
 		e.sampling(m, &n.JSON.Sampling)
+		e.str(m, "logprobs", n.JSON.Logprobs)
 		e.checks(m, n.JSON.Checks, n.JSON.Tries)
 		e.terms(m, &n.JSON.Terms)
 	case n.Fork != nil:

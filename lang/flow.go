@@ -132,6 +132,12 @@ func setOf(m map[string]bool) []string {
 	return out
 }
 
+func (c *analysis) logprobs(n *Node, f *flow, e effects) {
+	if name := n.Logprobs(); name != "" {
+		c.set(n, name, ListOf(Type{Kind: TypeFloat}), f, e)
+	}
+}
+
 // node checks one node at f, which it moves to after the node.
 func (c *analysis) node(n *Node, f *flow) effects {
 	e := newEffects()
@@ -145,6 +151,7 @@ func (c *analysis) node(n *Node, f *flow) effects {
 	case KindGen:
 		c.generates(n, f)
 		c.set(n, n.Name, Type{Kind: TypeString}, f, e)
+		c.logprobs(n, f, e)
 		c.conditions(n, f, e)
 	case KindSelect:
 		c.generates(n, f)
@@ -162,6 +169,7 @@ func (c *analysis) node(n *Node, f *flow) effects {
 	case KindJSON:
 		c.generates(n, f)
 		c.set(n, n.Name, n.JSON.Type, f, e)
+		c.logprobs(n, f, e)
 		c.conditions(n, f, e)
 	case KindFork:
 		c.fork(n, f, e)

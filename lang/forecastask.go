@@ -172,6 +172,9 @@ func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, sh
 		l.add("", []fpart{part})
 	}
 	l.vars[n.Name] = worth{tokens: made, volatile: true, count: -1, parts: []fpart{part}}
+	if name := n.Logprobs(); name != "" {
+		l.vars[name] = worth{count: made, volatile: true, open: f.hi}
+	}
 }
 
 // generate counts a gen or json. At the upper end each of its tries but the last

@@ -162,8 +162,17 @@ type GenNode struct {
 	Terms     Terms
 	Checks    []Validator
 	Tries     int // generations in all until one passes; 0: DefaultTries if there are checks
+	// Logprobs is a variable that is set to the log-probabilities of the text's tokens,
+	// in nats; empty: none.
+	Logprobs string
 
-	think *thinking // from the builder
+	asks // from the builder
+}
+
+// asks is what options of a gen or json say that becomes other nodes or variables.
+type asks struct {
+	think      *thinking
+	logprobsTo *Var[[]float64]
 }
 
 // SelectNode sets its variable to one of some options, the one with the highest
@@ -195,9 +204,10 @@ type JSONNode struct {
 	Sampling  Sampling
 	Terms     Terms
 	Checks    []Validator
-	Tries     int // as in GenNode
+	Tries     int    // as in GenNode
+	Logprobs  string // as in GenNode
 
-	think *thinking // from the builder
+	asks // from the builder
 }
 
 // Policy says what a fork does about failed branches.

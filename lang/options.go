@@ -189,6 +189,45 @@ func SharesTo(shares *Var[[]float64]) SelectOption {
 	return selectOption(func(s *SelectNode) { s.sharesTo = shares })
 }
 
+type logprobsOption struct{ to *Var[[]float64] }
+
+func (o logprobsOption) gen(g *GenNode)   { g.logprobsTo = o.to }
+func (o logprobsOption) json(j *JSONNode) { j.logprobsTo = o.to }
+
+// LogprobsTo makes *lps the list of the log-probabilities of what is generated, a
+// number in nats for each token. Its variable is the node's name with _logprobs.
+func LogprobsTo(lps *Var[[]float64]) ModelOption { return logprobsOption{lps} }
+
+// logprobs names the variable for them.
+func (p *Program) logprobs(to *Var[[]float64], n *Node, pos Pos) {
+	switch {
+	case to == nil:
+		return
+	case p.live():
+		p.b.errs = append(p.b.errs, &Error{Pos: pos, Node: n.Name, Msg: "LogprobsTo in a script", Hint: "use Define"})
+		return
+	}
+	name := n.Name + "_logprobs"
+	*to = listVar[float64](p, name, pos)
+	if n.Gen != nil {
+		n.Gen.Logprobs = name
+	} else {
+		n.JSON.Logprobs = name
+	}
+}
+
+// Logprobs returns the name of the variable for the log-probabilities of what a gen or
+// json generates, empty if they are not wanted.
+func (n *Node) Logprobs() string {
+	switch {
+	case n.Gen != nil:
+		return n.Gen.Logprobs
+	case n.JSON != nil:
+		return n.JSON.Logprobs
+	}
+	return ""
+}
+
 type forkOption func(*ForkNode)
 
 func (o forkOption) fork(f *ForkNode) { o(f) }

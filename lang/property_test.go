@@ -229,6 +229,9 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 		if g.IgnoreEOS = m.IntN(4) == 0; g.IgnoreEOS {
 			g.Tokens = lang.TokenRules{Stop: []int32{1, 2}, Allowed: []int32{int32(m.IntN(9))}, Banned: [][]int32{{3}, {4, 5}}}
 		}
+		if m.IntN(4) == 0 {
+			g.Logprobs = name + "_lps"
+		}
 		for range m.IntN(3) {
 			g.Stop = append(g.Stop, m.some())
 		}

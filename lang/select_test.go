@@ -76,3 +76,22 @@ func TestExplainOfSelectMethods(t *testing.T) {
 	require.Equal(t, plain.Usage.Computed.Min, exact.Usage.Computed.Min)
 	require.Contains(t, strings.Join(exact.Notes, "\n"), "in how many ways")
 }
+
+// TestLogprobsTo: a variable with the log-probabilities of what is generated.
+func TestLogprobsTo(t *testing.T) {
+	def := lang.Define("p", func(p *lang.Program) lang.Var[[]float64] {
+		p.User("hi")
+		var a, b lang.Var[[]float64]
+		p.Gen("a", lang.LogprobsTo(&a))
+		p.User("and?")
+		lang.JSON[int](p, "b", lang.LogprobsTo(&b))
+		return lang.Calc[[]float64]("concat(", a, ", ", b, ")")
+	})
+	g, err := def.Compile()
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "a_logprobs"}, g.Body[1].Writes)
+	h := decode(t, "steps:\n  - user: hi\n  - gen: {name: a, logprobs: a_logprobs}\n  - user: and?\n  - json: {name: b, type: int, logprobs: lps}\n  - return: lps\n")
+	require.Equal(t, "a_logprobs", h.Body[1].Gen.Logprobs)
+	require.Equal(t, "lps", h.Body[3].JSON.Logprobs)
+	require.Equal(t, "[]float", h.Output.String())
+}

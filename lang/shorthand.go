@@ -20,11 +20,7 @@ func Gen[T any](at Builder, name string, opts ...GenOption) Var[T] {
 			o.gen(g)
 		}
 		n := &Node{Kind: KindGen, Name: name, Gen: g}
-		return thinkFirst(p, pos, g.think, n, func(p *Program) Var[T] {
-			p.checked(n, pos)
-			p.addAt(pos, n)
-			return newVar[T](p, name, Type{Kind: TypeString}, pos)
-		})
+		return ask[T](p, pos, g.asks, n, Type{Kind: TypeString})
 	}
 	var of []JSONOption
 	for _, o := range opts {

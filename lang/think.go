@@ -90,8 +90,15 @@ func (t *thinking) before(answer *Node) []*Node {
 
 const blank = " \t\r\n"
 
-// thinkFirst adds a node by add, behind a thought if it wants one.
-func thinkFirst[T any](p *Program, pos Pos, t *thinking, n *Node, add func(p *Program) Var[T]) (v Var[T]) {
+// ask adds a gen or json, behind a thought if it wants one.
+func ask[T any](p *Program, pos Pos, a asks, n *Node, typ Type) (v Var[T]) {
+	add := func(p *Program) Var[T] {
+		p.checked(n, pos)
+		p.addAt(pos, n)
+		return newVar[T](p, n.Name, typ, pos)
+	}
+	p.logprobs(a.logprobsTo, n, pos)
+	t := a.think
 	if t == nil {
 		return add(p)
 	}

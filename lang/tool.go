@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Tool is a function that a model may call in the steps of an [Agent].
@@ -22,6 +23,59 @@ type Tool struct {
 	Call func(ctx context.Context, args json.RawMessage) (any, error)
 	// Unsafe marks one that must not run twice for one call.
 	Unsafe bool
+	// Timeout bounds a call; 0: it takes as long as it takes. One that takes longer
+	// is an error that the model is told. Its context is done then; a function that
+	// does not look at it goes on in the background.
+	Timeout time.Duration
+}
+
+// TimeLimit returns the tool with a bound on each call.
+func (t Tool) TimeLimit(d time.Duration) Tool {
+	t.Timeout = d
+	return t
+}
+
+// run calls the tool within its time.
+func (t *Tool) run(ctx context.Context, args json.RawMessage) (any, error) {
+	if t.Timeout <= 0 {
+		return t.Call(ctx, args)
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.Timeout)
+	defer cancel()
+	type outcome struct {
+		v        any
+		err      error
+		panicked any
+		returned bool
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() {
+			if !o.returned {
+				o.panicked = recover()
+			}
+			done <- o
+		}()
+		o.v, o.err = t.Call(ctx, args)
+		o.returned = true
+	}()
+	select {
+	case o := <-done:
+		switch {
+		case o.panicked != nil:
+			panic(o.panicked) // where the run expects it
+		case !o.returned:
+			return nil, errors.New("the tool ended its goroutine")
+		case o.err == nil || ctx.Err() == nil:
+			return o.v, o.err
+		}
+	case <-ctx.Done():
+	}
+	if t.Unsafe {
+		return nil, fmt.Errorf("no answer within %s; it may have happened all the same", t.Timeout)
+	}
+	return nil, fmt.Errorf("no answer within %s", t.Timeout)
 }
 
 // NewTool makes a tool of a Go function. Its schema is that of A, a struct, as
@@ -103,6 +157,8 @@ func (b *Toolbox) Check() error {
 			bad("two tools are named %q: rename one", t.Name)
 		case t.Call == nil:
 			bad("tool %s has no function", t.Name)
+		case t.Timeout < 0:
+			bad("tool %s has a timeout of %s: use a positive one", t.Name, t.Timeout)
 		case len(t.Schema) == 0 || err != nil:
 			bad("tool %s has no schema: its arguments are a struct of types that JSON can hold", t.Name)
 		case s.get("type") == nil || s.get("type").text != "object":
@@ -241,7 +297,7 @@ func (b *Toolbox) Run(ctx context.Context, c ToolCall) (string, error) {
 	case t == nil || t.Call == nil:
 		return fmt.Sprintf("Error: there is no tool %q", c.Name), nil
 	}
-	v, err := t.Call(ctx, FormatJSON(c.Arguments, Type{}))
+	v, err := t.run(ctx, FormatJSON(c.Arguments, Type{}))
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx) // the run ends, the tool says nothing
 	}

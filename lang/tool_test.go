@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-run/coppice/lang"
 )
@@ -155,5 +156,45 @@ steps:
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q, got %v", bad, want, err)
 		}
+	}
+}
+
+// TestToolTimeout: a tool that hangs is an error that the model is told, whether or
+// not it looks at its context; one that ends in time is as it would be without.
+func TestToolTimeout(t *testing.T) {
+	type none struct{}
+	hang := make(chan struct{})
+	defer close(hang)
+	box := lang.Tools("",
+		lang.NewTool("deaf", "", func(lang.Context, none) (string, error) { <-hang; return "", nil }).TimeLimit(time.Nanosecond),
+		lang.NewTool("polite", "", func(ctx lang.Context, _ none) (string, error) { <-ctx.Done(); return "", ctx.Err() }).TimeLimit(time.Nanosecond),
+		lang.NewTool("quick", "", func(lang.Context, none) (string, error) { return "ok", nil }).TimeLimit(time.Hour),
+		lang.NewTool("wrong", "", func(lang.Context, none) (string, error) { return "", errors.New("no disk") }).TimeLimit(time.Hour),
+		lang.NewTool("bad", "", func(lang.Context, none) (string, error) { panic("boom") }).TimeLimit(time.Hour),
+	)
+	for name, want := range map[string]string{
+		"deaf": "Error: no answer within 1ns", "polite": "Error: no answer within 1ns", "quick": "ok", "wrong": "Error: no disk",
+	} {
+		got, err := box.Run(t.Context(), lang.ToolCall{Name: name})
+		if err != nil || got != want {
+			t.Errorf("%s: %q %v, want %q", name, got, err, want)
+		}
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != "boom" {
+				t.Errorf("panic %v", r)
+			}
+		}()
+		box.Run(t.Context(), lang.ToolCall{Name: "bad"})
+		t.Error("no panic")
+	}()
+	unsafe := lang.NewTool("pay", "", func(lang.Context, none) (string, error) { <-hang; return "", nil }).TimeLimit(time.Nanosecond)
+	unsafe.Unsafe = true
+	if got, _ := lang.Tools("", unsafe).Run(t.Context(), lang.ToolCall{Name: "pay"}); !strings.Contains(got, "may have happened") {
+		t.Error(got)
+	}
+	if err := lang.Tools("", lang.NewTool("x", "", func(lang.Context, none) (string, error) { return "", nil }).TimeLimit(-1)).Check(); err == nil {
+		t.Error("a negative timeout is taken")
 	}
 }

@@ -138,6 +138,7 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 		switch n.Kind {
 		case lang.KindGen, lang.KindJSON, lang.KindSelect:
 			c.need(n, !role || !c.begun || c.have.OpenTurns, "open_turns", "it goes on with a turn that has text")
+			c.need(n, n.Logprobs() == "" || c.have.Logprobs, "logprobs", "it wants to know how likely its tokens are")
 			c.begun = true
 		}
 		switch n.Kind {

@@ -61,6 +61,7 @@ func (m *Machine) startAsk(b *branch, n *lang.Node, tr *trial) error {
 		t.Generate.MaxTokens = n.JSON.MaxTokens
 	}
 	t.Generate.Constraint = constraintOf(n)
+	t.Generate.Logprobs = n.Logprobs() != ""
 	if tr != nil && tr.n > 1 {
 		if len(tr.prompt.turns) > 0 {
 			t.Generate.Turns = tr.prompt.view()

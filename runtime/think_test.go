@@ -76,3 +76,24 @@ func TestThinkingBudget(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLogprobsReachTheProgram: one number for each token, which conditions can read.
+func TestLogprobsReachTheProgram(t *testing.T) {
+	g := graphYAML(t, "steps:\n  - user: hi\n  - gen: {name: a, logprobs: lps}\n  - return: '{n: len(lps), sum: sum(lps)}'\n")
+	m := puppet.New()
+	m.OnAny().Reply("four").Edit(func(_ *puppet.Prompt, r *backend.Result) { r.Logprobs = []float64{-0.5, -0.25, 0, -1} })
+	out, err := runtime.RunGraph(t.Context(), m, g, nil, nil)
+	if err != nil || string(out.Value) != `{"n":4,"sum":-1.75}` || !m.Log()[0].Request.Logprobs {
+		t.Errorf("%v %v", out, err)
+	}
+	m = puppet.New()
+	m.OnAny().Reply("four").Edit(func(_ *puppet.Prompt, r *backend.Result) { r.Logprobs = nil })
+	if _, err := runtime.RunGraph(t.Context(), m, g, nil, nil); !errors.Is(err, backend.ErrUnsupported) {
+		t.Error(err)
+	}
+	m = puppet.New()
+	m.SetInfo(func(info *backend.Info) { info.Capabilities.Logprobs = false })
+	if _, err := runtime.RunGraph(t.Context(), m, g, nil, nil); !errors.Is(err, backend.ErrUnsupported) || len(m.Log()) != 0 {
+		t.Error(err)
+	}
+}

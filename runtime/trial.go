@@ -81,6 +81,9 @@ func (tr *trial) taskID() string {
 // takeGenerated puts what a gen or json generated into its branch, or has it
 // checked.
 func (m *Machine) takeGenerated(b *branch, t *task, g *backend.Result) error {
+	if t.Generate.Logprobs && len(g.Logprobs) == 0 && g.Part.Text != "" {
+		return fmt.Errorf("%w: the backend tells no log-probabilities, which are wanted as %s", backend.ErrUnsupported, t.node.Logprobs())
+	}
 	v, err := m.generatedValue(t, g)
 	if t.trial == nil {
 		if err == nil {
@@ -118,6 +121,13 @@ func (m *Machine) generatedValue(t *task, g *backend.Result) (any, error) {
 
 func (m *Machine) accept(b *branch, n *lang.Node, g *backend.Result, v any) {
 	b.set(n.Name, v)
+	if name := n.Logprobs(); name != "" {
+		lps := make([]any, len(g.Logprobs))
+		for i, lp := range g.Logprobs {
+			lps[i] = lp
+		}
+		b.set(name, lps)
+	}
 	b.prompt.generated(g.Part)
 	b.pristine = false
 }
