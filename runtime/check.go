@@ -163,22 +163,33 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 				c.need(n, c.have.ScoreTokens, "score_tokens", "it compares the tokens of options by "+string(n.Select.Method))
 			}
 		case lang.KindRun:
-			c.body(n.Run.Graph().Body, false)
+			c.branch(n.Run.Graph().Body, false)
 		case lang.KindRole:
 			c.begun = c.begun && role
 			c.body(n.Role.Body, true)
 		case lang.KindWhen:
+			before := c.begun
 			c.body(n.When.Then, role)
+			after := c.begun
+			c.begun = before
 			c.body(n.When.Else, role)
+			c.begun = c.begun || after
 		case lang.KindRepeat:
 			c.body(n.Repeat.Body, role)
 		case lang.KindForEach:
 			c.body(n.ForEach.Body, role)
 		case lang.KindFork:
-			c.body(n.Fork.Body, role)
+			c.branch(n.Fork.Body, role)
 			for i := range n.Fork.Arms {
-				c.body(n.Fork.Arms[i].Body, role)
+				c.branch(n.Fork.Arms[i].Body, role)
 			}
 		}
 	}
+}
+
+// branch is body for nodes that write nothing to the turn around them.
+func (c *checker) branch(nodes []*lang.Node, role bool) {
+	begun := c.begun
+	c.body(nodes, role)
+	c.begun = begun
 }

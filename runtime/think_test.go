@@ -97,3 +97,28 @@ func TestLogprobsReachTheProgram(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOpenTurnsAreCheckedBeforeTheFirstCall: a turn that begins with what the model
+// writes needs nothing of a backend, one that goes on from text does.
+func TestOpenTurnsAreCheckedBeforeTheFirstCall(t *testing.T) {
+	info := puppet.New().Info()
+	info.Capabilities.OpenTurns = false
+	for steps, need := range map[string]bool{
+		"{gen: {name: a}}":                   false,
+		"{text: x}, {gen: {name: a}}":        true,
+		"{gen: {name: a}}, {gen: {name: b}}": true,
+		"{text: x}":                          false,
+		"{when: {if: 1 < 2, then: [{text: x}], else: [{gen: {name: a}}]}}":           false,
+		"{when: {if: 1 < 2, then: [{text: x}]}}, {gen: {name: a}}":                   true,
+		"{text: x}, {select: {name: s, options: [p, q]}}":                            true,
+		"{fork: {name: f, each: [p, q], steps: [{gen: {name: a}}], yield: a}}":       false,
+		"{let: {name: n, value: '1'}}, {json: {name: a, type: int}}":                 false,
+		"{let: {name: n, value: '1'}}, {text: '${n}'}, {json: {name: a, type: int}}": true,
+	} {
+		g := graphYAML(t, "steps:\n  - user: hi\n  - role: {role: assistant, steps: ["+steps+"]}\n  - user: bye\n  - gen: {name: z}\n")
+		err := runtime.Check(g, info)
+		if (err != nil) != need || err != nil && !strings.Contains(err.Error(), "open_turns") {
+			t.Errorf("%s: %v", steps, err)
+		}
+	}
+}
