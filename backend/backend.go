@@ -170,11 +170,16 @@ type TokenRules struct {
 	// Banned are sequences that are never written: the last token of one is not
 	// drawn after its others.
 	Banned [][]Token `json:"banned,omitempty"`
+	// StopRegex are regular expressions of package regexp. The generation ends with
+	// the token that completes a match of one of them, which stays part of the
+	// result. Matches of up to 256 bytes are found; see [CompileStops] for the
+	// bounds.
+	StopRegex []string `json:"stop_regex,omitempty"`
 }
 
 // IsZero reports whether there are no rules.
 func (r *TokenRules) IsZero() bool {
-	return len(r.Stop) == 0 && r.Allowed == nil && len(r.Banned) == 0
+	return len(r.Stop) == 0 && r.Allowed == nil && len(r.Banned) == 0 && len(r.StopRegex) == 0
 }
 
 // Origin says how a token of a result came to be.
@@ -244,7 +249,8 @@ type Result struct {
 	// ContextFull is the tokens of the context, if the generation ended because
 	// it was full before MaxTokens were there; else, or if that is unknown, 0.
 	ContextFull int `json:"context_full,omitempty"`
-	// Matched is the stop string that ended it, if one did.
+	// Matched is the stop string that ended it, or the regular expression, if one
+	// did.
 	Matched string `json:"matched,omitempty"`
 	// StopToken is the token of TokenRules.Stop that ended it, if one did.
 	StopToken *Token `json:"stop_token,omitempty"`

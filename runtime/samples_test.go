@@ -226,7 +226,7 @@ func TestGenOptionsReachTheBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !r.IgnoreEOS || r.Sampling.RepetitionPenalty != 1.2 || r.Sampling.LogitBias[7] != -100 || r.Sampling.LogitBias[9] != 2.5 ||
-		fmt.Sprint(r.Tokens) != "{[2] [1 2 3] [[5 6]]}" {
+		fmt.Sprint(r.Tokens) != "{[2] [1 2 3] [[5 6]] []}" {
 		t.Errorf("%+v", r)
 	}
 }

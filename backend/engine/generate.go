@@ -41,6 +41,10 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 	if err := e.checkLength(len(p.ids)); err != nil {
 		return nil, err
 	}
+	patterns, err := backend.CompileStops(req.Tokens.StopRegex)
+	if err != nil {
+		return nil, err
+	}
 	g := &generation{
 		engine: e,
 		req:    req,
@@ -72,6 +76,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		tokens: p.ids,
 		prompt: len(p.ids),
 	}
+	g.stream.patterns = patterns
 	g.rules = newTokenRules(&req.Tokens, e.cfg.Model.VocabSize(), e.end)
 	if err := g.begin(s, compiled); err != nil {
 		e.cfg.Log.Error("engine: panic at the beginning of a generation", "request", req.ID, "error", err)

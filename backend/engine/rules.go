@@ -21,7 +21,7 @@ type tokenRules struct {
 
 // newTokenRules returns nil if there are none. end are the model's end tokens.
 func newTokenRules(r *backend.TokenRules, vocab int, end []backend.Token) *tokenRules {
-	if r.IsZero() {
+	if len(r.Stop) == 0 && r.Allowed == nil && len(r.Banned) == 0 {
 		return nil
 	}
 	t := &tokenRules{stop: slices.Sorted(slices.Values(r.Stop)), banned: r.Banned}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"regexp"
 	"unicode/utf8"
 
 	"github.com/coppice-run/coppice/backend"
@@ -20,6 +21,7 @@ import (
 type stream struct {
 	tokenBytes func(backend.Token) []byte
 	stops      []string
+	patterns   []*regexp.Regexp // end the text behind their matches
 
 	decoder *tokenizer.StreamDecoder
 	text    []byte // all whole characters so far
@@ -40,14 +42,32 @@ func newStream(tokenBytes func(backend.Token) []byte, stops []string) *stream {
 	return &stream{tokenBytes: tokenBytes, stops: stops, decoder: tokenizer.NewStreamDecoder(nil)}
 }
 
-// stopAt says that text[at:] begins with a stop string.
+// stopAt says that text[at:] begins with a stop string, or if at is -1 that a
+// pattern matched.
 type stopAt struct {
 	at   int
 	stop string
 }
 
-// push adds a token. It reports the stop string that the token completes, if
-// any; then the generation is over.
+// patternWindow is how far back, in bytes, a match may begin that new text completes.
+const patternWindow = 256
+
+// findPattern looks for a pattern that text[from:] completes.
+func (s *stream) findPattern(from int) (stopAt, bool) {
+	lo := max(0, from-patternWindow)
+	for lo > 0 && !utf8.RuneStart(s.text[lo]) {
+		lo--
+	}
+	for _, re := range s.patterns {
+		if m := re.FindIndex(s.text[lo:]); m != nil && m[1] > m[0] {
+			return stopAt{-1, re.String()}, true
+		}
+	}
+	return stopAt{}, false
+}
+
+// push adds a token. It reports the stop string or the pattern that the token
+// completes, if any; then the generation is over.
 func (s *stream) push(t backend.Token, origin backend.Origin) (stopAt, bool) {
 	before := len(s.text)
 	if b := s.tokenBytes(t); s.decoder.Held() == 0 && utf8.Valid(b) {
@@ -56,7 +76,10 @@ func (s *stream) push(t backend.Token, origin backend.Origin) (stopAt, bool) {
 		s.text = append(s.text, s.decoder.PushBytes(b)...)
 	}
 	s.tokens = append(s.tokens, mark{t, origin, len(s.text), s.decoder.Held() == 0})
-	return s.findStop(before)
+	if stop, ok := s.findStop(before); ok || len(s.text) == before {
+		return stop, ok
+	}
+	return s.findPattern(before)
 }
 
 // findStop looks for the stop string that ends first in text[from:], and of

@@ -342,7 +342,7 @@ func TestKeptRunsAreBounded(t *testing.T) {
 		return len(list)
 	}
 	assert.LessOrEqual(t, there(), 3) // a new run makes room when it begins
-	c, stop = serveIn(t, dir, looksModel(), func(c *Config) { c.Limits.Runs = 1 })
+	_, stop = serveIn(t, dir, looksModel(), func(c *Config) { c.Limits.Runs = 1 })
 	assert.Equal(t, 1, there())
 	stop()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "anyone", "runs", "run-half"), 0o700))

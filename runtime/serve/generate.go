@@ -242,7 +242,7 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 	}
 	x.end()
 	if err == nil && j.keepStop {
-		s.appendStop(c, emit)
+		s.appendStop(c, j.base.Stop, emit)
 	}
 	if err == nil {
 		err = s.look(ctx, j, c, &req)
@@ -264,9 +264,12 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 	return c, nil
 }
 
-// appendStop adds what ended a text to it.
-func (s *Server) appendStop(c *choice, emit func(backend.Delta)) {
+// appendStop adds what ended a text to it. What matched a pattern is in it already.
+func (s *Server) appendStop(c *choice, stops []string, emit func(backend.Delta)) {
 	stop := c.result.Matched
+	if !slices.Contains(stops, stop) {
+		stop = ""
+	}
 	if id := c.result.StopToken; id != nil {
 		stop = strings.ToValidUTF8(string(s.cfg.Vocabulary.Bytes(*id)), "\ufffd")
 	}

@@ -296,7 +296,28 @@ func (s *Server) enter(t *tenant, r *run) (gone []*run, err error) {
 	t.runs[r.id] = r
 	t.order = append(t.order, r)
 	s.wg.Add(1)
-	return t.forget(&s.cfg.Limits, time.Now()), nil
+	gone = t.forget(&s.cfg.Limits, time.Now())
+	s.putAway(t)
+	return gone, nil
+}
+
+// inMemory is how many finished runs of a tenant, the newest, have their events and
+// reports in memory though they are kept in files.
+const inMemory = 128
+
+// putAway frees what older runs hold in memory and their files have. t.mu is held.
+func (s *Server) putAway(t *tenant) {
+	newer := 0
+	for i := len(t.order) - 1; i >= 0; i-- {
+		x := t.order[i]
+		if !x.over() || x.files == nil || x.log == nil || x.files.meta.Status == "" {
+			continue
+		}
+		if newer++; newer > inMemory {
+			t.order[i] = s.keptRun(x.files)
+			t.runs[x.id] = t.order[i]
+		}
+	}
 }
 
 // keep makes the files of a new run.

@@ -94,6 +94,12 @@ func (s *Server) readStop(f *fields, name string, limit int, rules *backend.Toke
 	if len(rules.Stop) > 0 {
 		s.canRule(f, "stop_token_ids")
 	}
+	if rules.StopRegex = slices.DeleteFunc(f.texts("stop_regex", 32), func(p string) bool { return p == "" }); len(rules.StopRegex) > 0 {
+		s.canRule(f, "stop_regex")
+		if _, err := backend.CompileStops(rules.StopRegex); err != nil {
+			f.fail("stop_regex", "cannot be used: %v", err)
+		}
+	}
 	return stop
 }
 

@@ -205,7 +205,6 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 	}
 	b.IgnoreEOS = p.flag("ignore_eos", false) && q.constraintAt == ""
 	b.Stop = s.readStop(p, "stop", 32, &b.Tokens, b.IgnoreEOS)
-	p.refuse("use regex, which limits the whole output", "stop_regex")
 	p.refuse("sampling is the only way to generate", "beam_width", "custom_params")
 }
 

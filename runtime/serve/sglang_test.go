@@ -114,7 +114,7 @@ func TestGenerateRefuses(t *testing.T) {
 		"sampling_params.max_new_tokens": sp("max_new_tokens", -1),
 		"sampling_params.regex":          sp("regex", "(a"),
 		"sampling_params.json_schema":    sp("json_schema", "{"),
-		"sampling_params.stop_regex":     sp("stop_regex", "a+"),
+		"sampling_params.stop_regex":     sp("stop_regex", "(a"),
 		"sampling_params.logit_bias":     sp("logit_bias", tree{"99999": 1}),
 		"sampling_params.min_new_tokens": tree{"text": "a", "sampling_params": tree{"min_new_tokens": 9, "max_new_tokens": 3}},
 		"text":                           tree{},

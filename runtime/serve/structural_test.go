@@ -141,3 +141,33 @@ func TestFailedGenerationsAreCounted(t *testing.T) {
 	assert.Positive(t, count("vllm:generation_tokens_total"))
 	assert.Positive(t, count("coppice_computed_tokens_total"))
 }
+
+// A text ends with the token that completes a match of stop_regex.
+func TestStopRegex(t *testing.T) {
+	c := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
+	for _, more := range []tree{{"stop_regex": "g[a-z]"}, {"stop_regex": []any{"[0-9]", "[xg]h"}}, {"stop_regex": "gh", "include_stop_str_in_output": true}} {
+		body := tree{"prompt": "ab", "max_tokens": 20, "temperature": 0}
+		for k, v := range more {
+			body[k] = v
+		}
+		got := c.ok("/v1/completions", body)
+		assert.Equal(t, "cdefgh", at(got, "choices", 0, "text"))
+		assert.Equal(t, "stop", at(got, "choices", 0, "finish_reason"))
+		assert.EqualValues(t, 6, at(got, "usage", "completion_tokens"))
+		body["stream"] = true
+		said := ""
+		for _, e := range c.stream("/v1/completions", body) {
+			said += at(e, "choices", 0, "text").(string)
+		}
+		assert.Equal(t, "cdefgh", said)
+	}
+	got := c.ok("/generate", tree{"text": "ab", "sampling_params": tree{"max_new_tokens": 20, "temperature": 0, "stop_regex": "[d-f]{3}"}})
+	assert.Equal(t, "cdef", got["text"])
+	assert.Equal(t, "[d-f]{3}", at(got, "meta_info", "finish_reason", "matched"))
+	// A stop string that ends before it counts.
+	got = c.ok("/v1/completions", tree{"prompt": "ab", "max_tokens": 20, "temperature": 0, "stop": "de", "stop_regex": "f"})
+	assert.Equal(t, "c", at(got, "choices", 0, "text"))
+	for _, bad := range []any{"(", "^c", "c*", strings.Repeat("c", 300), []any{"a", "c{1000}"}, 7} {
+		c.refused("/v1/completions", tree{"prompt": "ab", "stop_regex": bad}, 400, "stop_regex")
+	}
+}

@@ -74,6 +74,7 @@ export class Recording {
         this.over = true;
         if (status === "lost") this.problem = "The server no longer has this run.";
         else if (status === "cancelled") this.live.status = "cancelled";
+        else if (status === "interrupted") this.problem = "The run was interrupted. It goes on when the server starts again, or with POST /v1/runs/" + this.id + "/resume.";
         this.signal.changed();
       },
     });
