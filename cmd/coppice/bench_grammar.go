@@ -44,6 +44,13 @@ type grammarFigures struct {
 	compile, first, mask, commit grammarbench.Quantiles
 	schemas, right, wrong        int
 	refused                      int
+	vocabMS, vocabMB             float64
+	micro                        map[string]microFigures // of a peer, by case
+}
+
+type microFigures struct {
+	compile float64 // us
+	mask    grammarbench.Quantiles
 }
 
 // benchGrammar measures package grammar over schemas with the vocabulary of a
@@ -57,7 +64,7 @@ func benchGrammar(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 	if err != nil {
 		return nil, err
 	}
-	limits := map[string]float64{"compile p50": 1000, "compile p99": 30_000, "first mask p50": 1500, "mask p50": 5, "mask p90": 40, "mask p99": 200, "mask max": 5000, "commit p50": 0.5}
+	limits := map[string]float64{"compile p50": 1000, "compile p99": 30_000, "first mask p50": 1500, "mask p50": 5, "mask p90": 40, "mask p99": 200, "mask max": 5000, "commit p50": 0.5, "vocabulary set-up": 1000, "vocabulary memory": 120}
 	var rows []benchRow
 	add := func(who string, peer *grammarFigures) {
 		row := func(what, unit string, get func(*grammarFigures) float64, less bool) {
@@ -92,6 +99,8 @@ func benchGrammar(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 			row(q.what+" p99", "us", func(f *grammarFigures) float64 { return q.get(f).P99 }, true)
 			row(q.what+" max", "us", func(f *grammarFigures) float64 { return q.get(f).Max }, true)
 		}
+		row("vocabulary set-up", "ms", func(f *grammarFigures) float64 { return f.vocabMS }, true)
+		row("vocabulary memory", "MB", func(f *grammarFigures) float64 { return f.vocabMB }, true)
 		row("schemas with every test right", "schemas", func(f *grammarFigures) float64 { return float64(f.right) }, false)
 		row("schemas refused", "schemas", func(f *grammarFigures) float64 { return float64(f.refused) }, true)
 		row("wrong accepts", "texts", func(f *grammarFigures) float64 { return float64(f.wrong) }, true)
@@ -99,31 +108,64 @@ func benchGrammar(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 			row("schemas measured", "schemas", func(f *grammarFigures) float64 { return float64(f.schemas) }, false)
 		}
 	}
+	peers := map[string]*grammarFigures{}
 	if g.runner == "" {
 		add("", nil)
 	} else {
 		for _, p := range peerEngines {
 			theirs, err := grammarPeer(ctx, g, p.engine)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.name, err)
+				return rows, fmt.Errorf("%s: %w", p.name, err)
 			}
 			add(" (peer: "+p.name+")", theirs)
+			peers[p.name] = theirs
 		}
 	}
 	micro, err := grammarbench.Micro(ctx, tok)
 	if err != nil {
-		return nil, err
+		return rows, err
 	}
 	for _, m := range micro {
 		if m.Error != "" {
 			return nil, fmt.Errorf("%s: %s", m.Name, m.Error)
 		}
-		rows = append(rows,
-			benchRow{What: m.Name + ": compile", Value: m.CompileUS, Unit: "us"},
-			benchRow{What: m.Name + ": mask p50", Value: m.MaskUS.P50, Unit: "us"},
-			benchRow{What: m.Name + ": mask max", Value: m.MaskUS.Max, Unit: "us", Limit: ptr(5000)})
+		for _, f := range []struct {
+			what  string
+			ours  float64
+			limit *float64
+			get   func(microFigures) float64
+		}{
+			{"compile", m.CompileUS, nil, func(f microFigures) float64 { return f.compile }},
+			{"mask p50", m.MaskUS.P50, nil, func(f microFigures) float64 { return f.mask.P50 }},
+			{"mask p99", m.MaskUS.P99, nil, func(f microFigures) float64 { return f.mask.P99 }},
+			{"mask max", m.MaskUS.Max, ptr(5000), func(f microFigures) float64 { return f.mask.Max }},
+		} {
+			rows = append(rows, besideBest(benchRow{What: m.Name + ": " + f.what, Value: f.ours, Unit: "us", Limit: f.limit}, peers, m.Name, f.get))
+		}
 	}
 	return rows, nil
+}
+
+// besideBest adds to a row the figure of the peer that does best in a case.
+func besideBest(r benchRow, peers map[string]*grammarFigures, name string, get func(microFigures) float64) benchRow {
+	best := ""
+	for _, p := range peerEngines {
+		f, ok := peers[p.name]
+		if !ok {
+			continue
+		}
+		m, ok := f.micro[name]
+		if v := get(m); ok && v > 0 && (r.Peer == nil || v < *r.Peer) {
+			r.Peer, best = ptr(v), p.name
+		}
+	}
+	if r.Peer != nil {
+		r.What += " (peer: " + best + ")"
+		if r.Value > 0 {
+			r.Ratio = ptr(*r.Peer / r.Value)
+		}
+	}
+	return r
 }
 
 // grammarOurs measures coppice.
@@ -149,7 +191,8 @@ func grammarOurs(ctx context.Context, g *grammarBenchOptions) (*grammarFigures, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return &grammarFigures{r.CompileUS, r.FirstMaskUS, r.MaskUS, r.CommitUS, c.Schemas, c.AllRight, c.WrongAccepts, c.Refused}, tok, nil
+	return &grammarFigures{compile: r.CompileUS, first: r.FirstMaskUS, mask: r.MaskUS, commit: r.CommitUS, schemas: c.Schemas, right: c.AllRight, wrong: c.WrongAccepts,
+		refused: c.Refused, vocabMS: r.VocabMS, vocabMB: r.VocabMB}, tok, nil
 }
 
 func (g *grammarBenchOptions) readTokenizer() (*grammarbench.Tokenizer, error) {
@@ -177,22 +220,47 @@ func grammarPeer(ctx context.Context, g *grammarBenchOptions, engine string) (*g
 		return nil, err
 	}
 	defer in.Close()
-	out, err := g.runPeer(ctx, dir, in, engine)
+	micro, err := grammarbench.MicroLines()
+	if err != nil {
+		return nil, err
+	}
+	out, said, err := g.runPeer(ctx, dir, io.MultiReader(bytes.NewReader(micro), in), engine)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	return readPeer(out)
+	f, err := readPeer(out)
+	if err != nil {
+		return nil, err
+	}
+	f.vocabMS, f.vocabMB = vocabSaid(said)
+	return f, nil
 }
 
-// runPeer lets the runner measure lines in dir and opens what it wrote.
-func (g *grammarBenchOptions) runPeer(ctx context.Context, dir string, lines io.Reader, engine string, more ...string) (*os.File, error) {
+// vocabSaid is what a runner says on its standard error of setting up the
+// vocabulary, zero where it says nothing.
+func vocabSaid(said string) (ms, mb float64) {
+	for l := range strings.Lines(said) {
+		var v struct {
+			Seconds float64 `json:"tok_s"`
+			MB      float64 `json:"tok_rss_mb"`
+		}
+		if json.Unmarshal([]byte(l), &v) == nil && v.Seconds > 0 {
+			return 1e3 * v.Seconds, v.MB
+		}
+	}
+	return 0, 0
+}
+
+// runPeer lets the runner measure lines in dir, opens what it wrote, and returns
+// what it said on its standard error.
+func (g *grammarBenchOptions) runPeer(ctx context.Context, dir string, lines io.Reader, engine string, more ...string) (out *os.File, said string, err error) {
 	if err := layOut(g, dir, lines); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	runner, err := filepath.Abs(g.runner)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	args := append([]string{runner, engine, "t", "out.jsonl", "in.jsonl", "--compact", "--budget", fmt.Sprint(g.budget)}, more...)
 	cmd := exec.CommandContext(ctx, g.python, args...)
@@ -200,9 +268,10 @@ func (g *grammarBenchOptions) runPeer(ctx context.Context, dir string, lines io.
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
+		return nil, "", fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
 	}
-	return os.Open(filepath.Join(dir, "out.jsonl"))
+	out, err = os.Open(filepath.Join(dir, "out.jsonl"))
+	return out, stderr.String(), err
 }
 
 // layOut writes in.jsonl and tok/t/{tokenizer,tokenizer_config}.json.
@@ -246,13 +315,15 @@ func layOut(g *grammarBenchOptions, dir string, in io.Reader) error {
 
 // readPeer reads the runner's lines.
 func readPeer(r io.Reader) (*grammarFigures, error) {
-	f := &grammarFigures{}
+	f := &grammarFigures{micro: map[string]microFigures{}}
 	var compile, first, mask, commit []float64
 	in := bufio.NewReaderSize(r, 1<<20)
 	for {
 		text, err := in.ReadBytes('\n')
 		if len(bytes.TrimSpace(text)) > 0 {
 			var l struct {
+				ID      string    `json:"id"`
+				Set     string    `json:"set"`
 				Error   string    `json:"error"`
 				Compile float64   `json:"compile_cpu_us"`
 				First   float64   `json:"ttfm_cpu_us"`
@@ -265,11 +336,18 @@ func readPeer(r io.Reader) (*grammarFigures, error) {
 			if err := json.Unmarshal(text, &l); err != nil {
 				return nil, fmt.Errorf("a line of the runner: %w", err)
 			}
-			f.schemas++
-			compile = append(compile, l.Compile)
-			if l.Error != "" {
+			switch {
+			case l.Set == grammarbench.MicroSet:
+				if l.Error == "" && len(l.Mask) > 0 {
+					f.micro[l.ID] = microFigures{l.Compile, grammarbench.QuantilesOf(l.Mask)}
+				}
+			case l.Error != "":
+				f.schemas++
 				f.refused++
-			} else {
+				compile = append(compile, l.Compile)
+			default:
+				f.schemas++
+				compile = append(compile, l.Compile)
 				first = append(first, l.First)
 				mask, commit = append(mask, l.Mask...), append(commit, l.Commit...)
 				right := true

@@ -20,4 +20,21 @@ func TestLinesOfTheGrammarRunner(t *testing.T) {
 	require.Equal(t, 4, f.mask.N)
 	_, err = readPeer(strings.NewReader("{"))
 	require.Error(t, err)
+
+	// The small cases are counted apart.
+	f, err = readPeer(strings.NewReader(`{"id":"one","set":"micro","compile_cpu_us":7,"mask_us":[3,5],"tests":[{"valid":true,"acc":true,"eos":true}]}
+{"id":"two","set":"micro","compile_cpu_us":7,"error":"no"}
+`))
+	require.NoError(t, err)
+	require.Equal(t, 0, f.schemas)
+	require.Len(t, f.micro, 1)
+	peers := map[string]*grammarFigures{"llguidance": {micro: map[string]microFigures{"one": {compile: 9}}}, "xgrammar": f}
+	r := besideBest(benchRow{What: "one: compile", Value: 3.5}, peers, "one", func(m microFigures) float64 { return m.compile })
+	require.Equal(t, benchRow{What: "one: compile (peer: xgrammar)", Value: 3.5, Peer: ptr(7), Ratio: ptr(2)}, r)
+	require.Equal(t, benchRow{What: "two"}, besideBest(benchRow{What: "two"}, peers, "two", func(m microFigures) float64 { return m.compile }))
+
+	ms, mb := vocabSaid("a warning\n{\"import_s\":1,\"tok_s\":0.5,\"tok_rss_mb\":12}\n")
+	require.Equal(t, []float64{500, 12}, []float64{ms, mb})
+	ms, _ = vocabSaid("nothing")
+	require.Zero(t, ms)
 }

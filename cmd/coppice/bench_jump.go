@@ -246,7 +246,7 @@ func (g *grammarBenchOptions) peerForced(ctx context.Context, lines []byte) (map
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	f, err := g.runPeer(ctx, dir, bytes.NewReader(lines), "llg:fixedws", "--ff", "--no-masks")
+	f, _, err := g.runPeer(ctx, dir, bytes.NewReader(lines), "llg:fixedws", "--ff", "--no-masks")
 	if err != nil {
 		return nil, err
 	}

@@ -66,10 +66,12 @@ type line struct {
 	ID     string          `json:"id"`
 	Set    string          `json:"set"`
 	Schema json.RawMessage `json:"schema"`
-	Tests  []struct {
-		Valid bool            `json:"valid"`
-		Data  json.RawMessage `json:"data"`
-	} `json:"tests"`
+	Tests  []lineTest      `json:"tests"`
+}
+
+type lineTest struct {
+	Valid bool            `json:"valid"`
+	Data  json.RawMessage `json:"data"`
 }
 
 type slow struct {

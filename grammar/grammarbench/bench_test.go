@@ -1,6 +1,7 @@
 package grammarbench
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/coppice-run/coppice/grammar"
 )
 
 const tinyTokenizer = `{"added_tokens":[{"id":8,"content":"<|endoftext|>","special":true}],"pre_tokenizer":{},
@@ -41,6 +44,32 @@ func TestRun(t *testing.T) {
 	}
 	if rep.Compiled != 1 || rep.Texts != 1 || rep.NonCanonical != 0 || rep.ForcedShare != 1 || rep.MaskUS.N == 0 {
 		t.Errorf("%+v", rep)
+	}
+}
+
+// The small cases that are schemas can be given to other engines: each line
+// is one that Run and Forced read, and its text belongs to it.
+func TestMicroLines(t *testing.T) {
+	raw, err := MicroLines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	if err := eachLine(bytes.NewReader(raw), func(l *line) error {
+		lines++
+		g, err := grammar.Compile(context.Background(), grammar.Spec{JSONSchema: l.Schema}, grammar.ByteVocab())
+		if err != nil {
+			return err
+		}
+		if text, err := grammar.Canonical(l.Tests[0].Data); err != nil || !g.Match(text) || l.Set != MicroSet {
+			t.Errorf("%s: its text does not belong to it: %v", l.ID, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if lines < 10 {
+		t.Errorf("%d lines", lines)
 	}
 }
 

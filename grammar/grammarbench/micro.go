@@ -2,6 +2,7 @@ package grammarbench
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -117,6 +118,27 @@ func Micro(ctx context.Context, tok *Tokenizer) ([]MicroRow, error) {
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// MicroSet is the set that the lines of [MicroLines] name.
+const MicroSet = "micro"
+
+// MicroLines is the small cases that are schemas as lines {"id","set","schema",
+// "tests"}, for runners that measure others; id is [MicroRow.Name].
+func MicroLines() ([]byte, error) {
+	var out []byte
+	for _, c := range microCases() {
+		if c.spec.JSONSchema == nil {
+			continue
+		}
+		l := line{ID: c.name, Set: MicroSet, Schema: c.spec.JSONSchema, Tests: []lineTest{{true, json.RawMessage(c.text)}}}
+		text, err := json.Marshal(l)
+		if err != nil {
+			return nil, fmt.Errorf("grammarbench: %s: %w", c.name, err)
+		}
+		out = append(append(out, text...), '\n')
+	}
+	return out, nil
 }
 
 // FormatMicro is the rows as a table.
