@@ -316,7 +316,41 @@ steps:
 - return: '{last: last, arms: arms}'
 `
 
-// finished returns the tasks whose results the server has.
+// offspring does what disturbed does, each arm by a program of its own.
+const offspring = `
+name: offspring
+inputs: {text: string}
+programs:
+  arm:
+    inputs: {text: string, item: string}
+    steps:
+    - system: ${text}
+    - user: Begin with ${item}.
+    - repeat:
+        name: rounds
+        max: 4
+        index: i
+        steps:
+        - gen: {name: thought, max_tokens: 20}
+        - call: {name: done, func: effect, args: ['item + string(i)'], result: string}
+        - user: It ${done}.
+    - sleep: {for: 100ms}
+    - select: {name: end, options: ["yes", "no", "maybe"]}
+    - return: thought + "/" + done + "/" + end
+steps:
+- fork:
+    name: arms
+    each: [a, b, c, d]
+    steps:
+    - run: {name: sub, program: arm, with: {text: text, item: item}}
+    yield: sub
+- user: 'All: ${join(arms, ", ")}'
+- gen: {name: last, max_tokens: 20}
+- return: '{last: last, arms: arms}'
+`
+
+// finished returns the tasks whose results the server has, of a run and of the
+// programs that are steps of it.
 func (s *site) finished(t *testing.T, name string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -331,6 +365,9 @@ func (s *site) finished(t *testing.T, name string) []string {
 			require.NoError(t, s.client.conv.FromPayload(a.Input.Payloads[0], &x))
 			scheduled[e.EventId] = x.Task
 		}
+		if a := e.GetChildWorkflowExecutionStartedEventAttributes(); a != nil {
+			out = append(out, s.finished(t, a.GetWorkflowExecution().GetWorkflowId())...)
+		}
 		if a := e.GetActivityTaskCompletedEventAttributes(); a != nil {
 			out = append(out, scheduled[a.ScheduledEventId])
 		}
@@ -339,7 +376,8 @@ func (s *site) finished(t *testing.T, name string) []string {
 }
 
 // TestServerKilled kills the worker, the server or both at random moments and
-// compares the run with one that nothing disturbed.
+// compares the runs with ones that nothing disturbed. Every second one has programs
+// as steps and goes on in new histories.
 func TestServerKilled(t *testing.T) {
 	m := newModel(t, 40*time.Millisecond)
 	s := newSite(t, m)
@@ -350,19 +388,25 @@ func TestServerKilled(t *testing.T) {
 		require.NoError(t, err)
 	}
 	quiet := newModel(t, 0)
-	g := program(t, disturbed)
+	graphs := []*lang.Graph{program(t, disturbed), program(t, offspring)}
 	args := lang.Args{"text": strings.Repeat("a rule that matters. ", 500)}
-	want, err := runtime.RunGraph(context.Background(), &distant{url: quiet.url}, g, effects(filepath.Join(t.TempDir(), "effects"), quiet.url), args)
-	require.NoError(t, err)
+	var wants []*runtime.Report
+	for _, g := range graphs {
+		want, err := runtime.RunGraph(context.Background(), &distant{url: quiet.url}, g, effects(filepath.Join(t.TempDir(), "effects"), quiet.url), args)
+		require.NoError(t, err)
+		wants = append(wants, want)
+	}
 
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	ctx := context.Background()
 	seen := 0 // tasks that were finished at a kill
-	for done := 0; done < kills; {
+	for done, runs := 0, 0; done < kills; runs++ {
 		name := fmt.Sprintf("disturbed-%d", done)
+		g, want := graphs[runs%2], wants[runs%2]
 		var run *Run
 		require.Eventually(t, func() bool {
-			run, err = Start(ctx, s.client, g, args, StartOptions{Name: name, Heartbeat: time.Second, Seed: 1})
+			var err error
+			run, err = Start(ctx, s.client, g, args, StartOptions{Name: name, Heartbeat: time.Second, Seed: 1, History: runs % 2 * 40})
 			return err == nil
 		}, time.Minute, 100*time.Millisecond)
 		over := make(chan error, 1)
