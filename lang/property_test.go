@@ -16,6 +16,7 @@ import (
 type maker struct {
 	*rand.Rand
 	names int
+	inner int // programs that others run
 }
 
 // known is a variable that the point being made can read.
@@ -357,6 +358,29 @@ func (m *maker) graph() *lang.Graph {
 	}
 	body, vars := m.body(0, vars, false)
 	g.Body = body
+	for m.inner < 3 && m.IntN(3) == 0 {
+		m.inner++
+		sub := m.graph()
+		sub.Name = fmt.Sprintf("sub%d-%d", m.inner, m.names)
+		g.Programs = append(g.Programs, sub)
+		for range 1 + m.IntN(2) {
+			r := &lang.RunNode{Program: sub.Name}
+			for i := range sub.Inputs {
+				in := &sub.Inputs[i]
+				given := false
+				for _, v := range vars {
+					if given = v.typ.Kind != lang.TypeAny && v.typ.Equal(in.Type); given {
+						r.With = append(r.With, lang.Arg{Name: in.Name, Value: lang.Expr(v.name)})
+						break
+					}
+				}
+				if !given && in.Default == nil {
+					in.Default = lang.FormatJSON(m.value(in.Type), in.Type)
+				}
+			}
+			g.Body = append(g.Body, &lang.Node{Kind: lang.KindRun, Name: m.name(), Run: r})
+		}
+	}
 	if len(vars) > 0 {
 		g.Body = append(g.Body, &lang.Node{Kind: lang.KindReturn, Return: &lang.ReturnNode{Value: lang.Expr(vars[m.IntN(len(vars))].name)}})
 	}
@@ -419,6 +443,10 @@ func bare(g *lang.Graph) any {
 		Select        *lang.SelectNode
 		JSON          *lang.JSONNode
 		Let           *lang.LetNode
+		Program       string
+		With          []lang.Arg
+		Budget        lang.Budget
+		Output        lang.Type
 		Terms         lang.Terms
 		Elem          lang.Type
 		Policy        lang.Policy
@@ -436,6 +464,9 @@ func bare(g *lang.Graph) any {
 		}
 		if n.Fork != nil {
 			f.Elem, f.Policy, f.Errors = n.Fork.Elem, n.Fork.Join, n.Fork.Errors
+		}
+		if n.Run != nil {
+			f.Program, f.With, f.Budget, f.Output = n.Run.Program, n.Run.With, n.Run.Graph().Budget, n.Run.Graph().Output
 		}
 		if n.Terms() != nil {
 			f.Terms = *n.Terms()
