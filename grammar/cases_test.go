@@ -81,7 +81,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{`{"properties":{"w":{"type":"string","pattern":"^caf(e$"}}}`, ErrInvalid, "/properties/w/pattern"},
 		{`{"type":"string","pattern":"(a(?=b))+"}`, ErrUnsupported, "/pattern"},
-		{`{"$ref":"#/$defs/n","$defs":{"n":{"$ref":"#/$defs/n"}}}`, ErrInvalid, ""},
+		{`{"$ref":"#/$defs/n","$defs":{"n":{"$ref":"#/$defs/n"}}}`, ErrInvalid, "/$defs/n"},
+		{`{"properties":{"a":{"$ref":"#/$defs/n"}},"$defs":{"n":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/m"}]},"m":{"allOf":[{"$ref":"#/$defs/n"}]}}}`, ErrInvalid, "/$defs/n/anyOf/1"},
 		{`{"type":"object","required":["next"],"properties":{"next":{"$ref":"#"}}}`, ErrUnsatisfiable, ""},
 		{`{"type":"strin"}`, ErrInvalid, "/type"},
 		{`{"properties":{"a":{"$ref":"#/nowhere"}}}`, ErrInvalid, "/properties/a/$ref"},

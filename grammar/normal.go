@@ -85,7 +85,7 @@ func (c *compiler) restrict(f fid, typ typeMask, neg bool) *tree {
 			if slices.Index(c.open, key) < c.openBase {
 				panic(comesBack{}) // by way of a value that possible looks into
 			}
-			failf(ErrInvalid, "schema", "", "$ref", "a reference leads back to itself without a value in between")
+			failf(ErrInvalid, "schema", clip(c.loopAt(key)), "$ref", "references lead from here back to here without a value in between: leave one of them out")
 		}
 		return t
 	}
@@ -100,6 +100,16 @@ func (c *compiler) restrict(f fid, typ typeMask, neg bool) *tree {
 	c.open = c.open[:len(c.open)-1]
 	c.expanded--
 	return t
+}
+
+// loopAt is the pointer of a schema on the way from key back to key.
+func (c *compiler) loopAt(key normKey) string {
+	for _, k := range c.open[slices.Index(c.open, key):] {
+		if n := &c.fs.nodes[k.f]; n.kind == fkRef {
+			return n.schema.ptr
+		}
+	}
+	return ""
 }
 
 func (c *compiler) restrictNode(f fid, typ typeMask, neg bool) *tree {
