@@ -200,6 +200,8 @@ func combine(t Type, simple bool, parts ...any) *handle {
 		switch part := part.(type) {
 		case string:
 			b.WriteString(part)
+		case Expr:
+			b.WriteString(string(part))
 		case anyVar:
 			ph := part.handle()
 			if ph == nil {
@@ -340,8 +342,8 @@ func Get[U, T any](v Var[T], name string) Var[U] {
 	return Var[U]{h}
 }
 
-// Calc is a value from an expression. Strings among the parts are source text,
-// handles stand for their values:
+// Calc is a value from an expression. Strings and [Expr] among the parts are source
+// text, handles stand for their values:
 //
 //	lang.Calc[int]("len(", looks, ") + 1")
 //

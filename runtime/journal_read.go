@@ -272,7 +272,7 @@ func ReadJournal(path string) (*JournalInfo, error) {
 		return nil, journalError(path, err)
 	}
 	if c.header == nil {
-		return nil, &JournalError{Path: path, Offset: 0, Err: errors.New("there is no complete header: nothing was recorded")}
+		return nil, &JournalError{Path: path, Offset: 0, Err: errors.New("there is no complete header: nothing was recorded, so run the program again")}
 	}
 	info := &JournalInfo{Header: *c.header, Results: len(c.results), Ended: c.ended, Error: c.endErr}
 	info.Started = sortedKeys(c.started)

@@ -24,7 +24,7 @@ func Replay(journal io.Reader, sink Sink, most Limits) (*Report, error) {
 		return nil, journalError("", err)
 	}
 	if c.header == nil {
-		return nil, &JournalError{Offset: 0, Err: errors.New("there is no complete header: nothing was recorded")}
+		return nil, &JournalError{Offset: 0, Err: errors.New("there is no complete header: nothing was recorded, so run the program again")}
 	}
 	r := &runner{cfg: newConfig(nil)}
 	vars, err := r.adopt(c.header)

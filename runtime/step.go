@@ -370,6 +370,9 @@ func (m *Machine) ret(b *branch, n *lang.Node) error {
 func list(e lang.Expr, v any) ([]any, error) {
 	l, ok := v.([]any)
 	if !ok {
+		if v == nil {
+			return nil, fmt.Errorf("%q is null, not a list; write %s ?? [] where none is meant then", e, e)
+		}
 		return nil, fmt.Errorf("%q is %s, not a list", e, kindOf(v))
 	}
 	return l, nil

@@ -212,7 +212,7 @@ func waiting(path string) ([]WaitingTask, string, error) {
 		return nil, "", journalError(path, err)
 	}
 	if c.header == nil {
-		return nil, "", &JournalError{Path: path, Offset: 0, Err: errors.New("there is no complete header: nothing was recorded")}
+		return nil, "", &JournalError{Path: path, Offset: 0, Err: errors.New("there is no complete header: nothing was recorded, so run the program again")}
 	}
 	r := &runner{cfg: newConfig([]Option{WithJournal(path)})}
 	vars, err := r.adopt(c.header)

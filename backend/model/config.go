@@ -90,7 +90,7 @@ func readConfig(f *gguf.File) (Config, family, error) {
 	arch := f.Architecture()
 	fam, ok := families[arch]
 	if !ok {
-		return Config{}, fam, fmt.Errorf("model: %w %q; known are %s", ErrUnknownFamily, arch, strings.Join(Families(), ", "))
+		return Config{}, fam, fmt.Errorf("model: %w %q; known are %s; for another one use a server that runs it, by --backend URL", ErrUnknownFamily, arch, strings.Join(Families(), ", "))
 	}
 	r := metaReader{f: f, arch: arch}
 	c := Config{

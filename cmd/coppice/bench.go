@@ -180,18 +180,21 @@ func number(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// machine names the processor, as far as the system tells.
+// machine names the processor and the system.
 func machine() string {
-	name := runtime.GOARCH
+	return fmt.Sprintf("%s, %d cores, %s/%s", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+}
+
+// processor names the processor, as far as the system tells.
+func processor() string {
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(b)) {
 			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
-				name = strings.TrimSpace(v)
-				break
+				return strings.TrimSpace(v)
 			}
 		}
 	}
-	return fmt.Sprintf("%s, %d cores, %s/%s", name, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+	return runtime.GOARCH
 }
 
 // median of a non-empty list; the list is sorted.

@@ -119,7 +119,7 @@ what it was given is wrong, 130 if it was interrupted.`,
 		}
 	}
 	add("program", a.runCmd(), a.resumeCmd(), a.batchCmd(), a.explainCmd(), a.graphCmd(), a.journalCmd(), a.workerCmd(), a.approveCmd(), a.cancelCmd())
-	add("model", a.serveCmd(), a.modelsCmd(), a.pullCmd(), a.tokenizeCmd(), a.generateCmd(), a.logitsCmd())
+	add("model", a.serveCmd(), a.modelsCmd(), a.devicesCmd(), a.pullCmd(), a.tokenizeCmd(), a.generateCmd(), a.logitsCmd())
 	add("measure", a.benchCmd(), a.perplexityCmd(), a.grammarCmd())
 	root.AddCommand(a.versionCmd())
 	return root
