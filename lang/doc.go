@@ -89,9 +89,10 @@
 //	gen       name, max_tokens, min_tokens, stop, regex, ebnf or tags, and sampling:
 //	          temperature, top_k, top_p, min_p, repetition_penalty,
 //	          frequency_penalty, presence_penalty, logit_bias, seed, ignore_eos,
-//	          tokens; n for a list of several answers
-//	select    name, options or from (an expression), values
-//	json      name, schema or type, max_tokens, and sampling
+//	          tokens; n for a list of several answers; think for a thought before
+//	          the answer; logprobs for how likely its tokens are
+//	select    name, options or from (an expression), values, method, shares
+//	json      name, schema or type, max_tokens, and sampling; n, think, logprobs
 //	fork      name, each (texts) or over (an expression), as, steps, yield, join, errors;
 //	          or arms, each with name, steps, yield
 //	call      name, func, args (expressions), result (a type), unsafe
