@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coppice-run/coppice/lang"
@@ -140,6 +141,10 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	r.cancel = cancel
+	if len(up.asked) > 0 {
+		r.begun = make(chan struct{})
+		r.again = sync.OnceFunc(func() { close(r.begun) })
+	}
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()

@@ -33,6 +33,8 @@ type run struct {
 	files   *runFiles       // nil if nothing of it is kept
 	left    context.Context // over when it is interrupted: then the log gets no more
 	leave   context.CancelFunc
+	again   func()        // tells that it is where an earlier process left it; may be called twice
+	begun   chan struct{} // closed then; nil of a run that began here
 	done    chan struct{} // closed when the run is over; what follows is set then
 	report  *runtime.Report
 	err     error
@@ -196,7 +198,7 @@ func (r *run) failure() *errorObject {
 func (s *Server) newRun(id, program string) *run {
 	r := &run{
 		id: id, program: program, created: time.Now(), log: runtime.NewLog(s.cfg.Limits.Deltas), asks: newQuestions(),
-		cancel: func(error) {}, done: make(chan struct{}), grace: s.cfg.Limits.OrphanGrace,
+		cancel: func(error) {}, again: func() {}, done: make(chan struct{}), grace: s.cfg.Limits.OrphanGrace,
 	}
 	r.left, r.leave = context.WithCancel(context.Background())
 	return r
@@ -369,6 +371,9 @@ type runSink struct {
 func (k *runSink) Emit(e runtime.Event) {
 	k.t.event(&e)
 	k.run.asks.event(&e)
+	if k.takeUp != nil && k.takeUp.there(&e) {
+		k.run.again()
+	}
 	switch e.Kind {
 	case runtime.RunWaits:
 		k.work.set(true)
@@ -479,6 +484,7 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 		}
 	}
 	r.asks.end()
+	r.again()
 	r.report, r.err, r.ended = report, err, time.Now()
 	switch {
 	case interrupted:
@@ -538,11 +544,15 @@ func (s *Server) runProgram(ctx context.Context, t *tenant, r *run, q runRequest
 // run finds a run of the tenant's.
 func (t *tenant) run(id string) (*run, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := t.runs[id]; r != nil {
-		return r, nil
+	r := t.runs[id]
+	t.mu.Unlock()
+	if r == nil {
+		return nil, notFound("run_not_found", "there is no run %q", clip(id))
 	}
-	return nil, notFound("run_not_found", "there is no run %q", clip(id))
+	if r.begun != nil { // a moment after the server's start
+		<-r.begun
+	}
+	return r, nil
 }
 
 // sayable is an event that JSON can hold: a select's scores may be infinite.

@@ -23,12 +23,13 @@ type takeUp struct {
 	tries    map[string]int               // attempts of tasks that failed
 	refused  map[string]int               // values of tasks that were refused, and not told again yet
 	branches map[string]runtime.EventKind // the last that was told of each
+	asked    map[string]bool              // tasks that waited for an answer, and are not yet known to do so again
 }
 
 func newTakeUp() *takeUp {
 	return &takeUp{
 		open: map[string]runtime.Event{}, finished: map[string]bool{}, tries: map[string]int{},
-		refused: map[string]int{}, branches: map[string]runtime.EventKind{},
+		refused: map[string]int{}, branches: map[string]runtime.EventKind{}, asked: map[string]bool{},
 	}
 }
 
@@ -41,18 +42,39 @@ func (u *takeUp) told(e runtime.Event) {
 	case runtime.NodeStarted:
 		u.open[e.Task] = e
 		delete(u.finished, e.Task)
+		if e.Does == string(lang.KindWait) {
+			u.asked[e.Task] = true
+		}
 	case runtime.NodeRetried:
 		u.tries[e.Task]++
 	case runtime.NodeRefused:
 		u.refused[e.Task]++
 	case runtime.NodeFinished, runtime.NodeCancelled:
 		delete(u.open, e.Task)
+		delete(u.asked, e.Task)
 		u.finished[e.Task] = true
 	case runtime.BranchStarted, runtime.BranchFinished:
 		u.branches[e.Branch] = e.Kind
 	case runtime.RunFinished, runtime.RunFailed:
 		u.over = e
 	}
+}
+
+// there reports, for each event of this process, whether the run is where it was: all
+// that waited for answers does so again. What waits begins before what works.
+func (u *takeUp) there(e *runtime.Event) bool {
+	switch e.Kind {
+	case runtime.NodeStarted:
+		if e.Does != string(lang.KindWait) && e.Does != string(lang.KindSleep) {
+			return true
+		}
+		delete(u.asked, e.Task)
+	case runtime.NodeFinished, runtime.NodeCancelled:
+		delete(u.asked, e.Task)
+	case runtime.RunWaits, runtime.RunFinished, runtime.RunFailed:
+		return true
+	}
+	return len(u.asked) == 0
 }
 
 // next returns what readers are told of an event of this process.
