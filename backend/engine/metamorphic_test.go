@@ -96,10 +96,10 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 		all := []string{"high", "higher", "low", "lower than the rest", "is", "the thing", longText(30) + "a", longText(30) + "b and", longText(30)}
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		req := &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(8)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints}
-		switch r.IntN(4) {
-		case 0:
+		switch len(req.Options) { // no draw of its own: the rounds stay as they are
+		case 2, 3:
 			req.Method, req.Closed = backend.UnconditionalLikelihoodNormalized, false
-		case 1: // of long options there are too many ways for many rounds
+		case 4, 5: // of long options there are too many ways for many rounds
 			req.Method, req.Options = backend.Exact, []string{"low", "high", "lower", "is"}
 		}
 		return &call{score: req}
