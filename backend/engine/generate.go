@@ -68,13 +68,14 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		}
 	}
 	s := &sequence{
-		id:     req.ID,
-		ctx:    ctx,
-		ns:     cache.Namespace{Model: e.cfg.Fingerprint, Salt: req.Salt},
-		hints:  req.Hints,
-		task:   g,
-		tokens: p.ids,
-		prompt: len(p.ids),
+		id:       req.ID,
+		ctx:      ctx,
+		ns:       cache.Namespace{Model: e.cfg.Fingerprint, Salt: req.Salt},
+		hints:    req.Hints,
+		priority: req.Priority,
+		task:     g,
+		tokens:   p.ids,
+		prompt:   len(p.ids),
 	}
 	g.stream.patterns = patterns
 	g.rules = newTokenRules(&req.Tokens, e.cfg.Model.VocabSize(), e.end)

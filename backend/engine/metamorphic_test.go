@@ -91,11 +91,12 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 	if r.IntN(5) == 0 {
 		salt = "tenant"
 	}
+	priority := max(0, r.IntN(6)-2) - 1
 	hints := backend.Hints{Run: []string{"", "a", "b"}[r.IntN(3)], Branch: []string{"", "x"}[r.IntN(2)], Siblings: r.IntN(4), Reused: r.IntN(3) == 0, LastUse: r.IntN(3) == 0}
 	if r.IntN(4) == 0 {
 		all := []string{"high", "higher", "low", "lower than the rest", "is", "the thing", longText(30) + "a", longText(30) + "b and", longText(30)}
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		req := &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(8)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints}
+		req := &backend.ScoreRequest{Turns: turns, Options: all[:1+r.IntN(8)], Closed: r.IntN(2) == 0, Salt: salt, Hints: hints, Priority: priority}
 		switch len(req.Options) { // no draw of its own: the rounds stay as they are
 		case 2, 3:
 			req.Method, req.Closed = backend.UnconditionalLikelihoodNormalized, false
@@ -108,7 +109,7 @@ func randomCall(r *rand.Rand, trunks []string) *call {
 		ids := encodeText(fakeTokenizer{}, trunks[r.IntN(len(trunks))]+fmt.Sprint(r.IntN(4)))
 		return &call{read: &backend.LogprobRequest{Tokens: ids, From: 1 + r.IntN(len(ids)), Top: r.IntN(3), Salt: salt}}
 	}
-	c := &call{gen: &backend.Request{Turns: turns, MaxTokens: 1 + r.IntN(40+r.IntN(120)), Salt: salt, Hints: hints, IgnoreEOS: r.IntN(2) == 0}}
+	c := &call{gen: &backend.Request{Turns: turns, MaxTokens: 1 + r.IntN(40+r.IntN(120)), Salt: salt, Hints: hints, Priority: priority, IgnoreEOS: r.IntN(2) == 0}}
 	if r.IntN(3) == 0 {
 		c.gen.Sampling = backend.Sampling{Temperature: 1, Seed: uint64(r.IntN(3)), TopP: 0.9}
 		if r.IntN(2) == 0 {
@@ -161,7 +162,7 @@ func randomSchedule(t *testing.T, r *rand.Rand, m, alone Model) {
 		if m != nil {
 			c.Model = m
 		}
-		c.Pages = 8 + r.IntN(30)
+		c.Pages = 8 + r.IntN(1+r.IntN(30)) // small ones more often
 		c.MaxBatchTokens = []int{1, 2, 5, 17, 64}[r.IntN(5)]
 		c.MaxSeqs = []int{1, 2, 5, 16}[r.IntN(4)]
 		c.Drafts = []int{0, 1, 5}[r.IntN(3)]

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/coppice-run/coppice/backend"
@@ -176,17 +177,20 @@ func (s *scheduler) admit(budget int) {
 	if len(s.waiting) == 0 || budget <= 0 || len(s.running) >= s.maxSeqs {
 		return
 	}
+	// What is less urgent does not take the pages that somebody waits for.
+	urgent := math.MinInt
 	for _, q := range s.order() {
 		if budget <= 0 || len(s.running) >= s.maxSeqs {
 			return
 		}
-		if s.holdBack(q) {
+		if q.priority < urgent && !s.first(q) || s.holdBack(q) {
 			continue
 		}
 		if !s.start(q) {
 			if s.first(q) {
 				return // nothing overtakes it any more
 			}
+			urgent = max(urgent, q.priority)
 			continue
 		}
 		budget -= s.add(q, budget)
@@ -199,12 +203,34 @@ func (s *scheduler) first(q *sequence) bool {
 	return q.front || q.admitted || s.step-q.since > uint64(s.ageLimit)
 }
 
-// order returns the waiting sequences in the order to try: what has run before
-// or has waited too long first, by arrival; then by cached prefix, the longest
-// first, and those of a run together.
-func (s *scheduler) order() []*sequence {
-	list := append(s.list[:0], s.waiting[:min(len(s.waiting), scanLimit)]...)
+// candidates returns the waiting sequences that a step looks at: what goes first in
+// any case, then the urgent ones, then those that arrived first.
+func (s *scheduler) candidates() []*sequence {
+	list := append(s.list[:0], s.waiting...)
 	s.list = list
+	if len(list) <= scanLimit {
+		return list
+	}
+	slices.SortStableFunc(list, func(a, b *sequence) int {
+		fa, fb := s.first(a), s.first(b)
+		switch {
+		case fa && fb:
+			return 0
+		case fa:
+			return -1
+		case fb:
+			return 1
+		}
+		return cmp.Compare(b.priority, a.priority)
+	})
+	return list[:scanLimit]
+}
+
+// order returns the waiting sequences in the order to try: what has run before
+// or has waited too long first, by arrival; then by priority; then by cached
+// prefix, the longest first, and those of a run together.
+func (s *scheduler) order() []*sequence {
+	list := s.candidates()
 	if s.runs == nil {
 		s.runs = make(map[string]uint64)
 	}
@@ -235,7 +261,7 @@ func (s *scheduler) order() []*sequence {
 		case fb:
 			return 1
 		}
-		return cmp.Or(cmp.Compare(b.peek, a.peek), cmp.Compare(run(a), run(b)), cmp.Compare(a.order, b.order))
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(b.peek, a.peek), cmp.Compare(run(a), run(b)), cmp.Compare(a.order, b.order))
 	})
 	return list
 }
@@ -310,6 +336,8 @@ func (s *scheduler) start(q *sequence) bool {
 	if !q.admitted {
 		q.admitted = true
 		q.usage.cached = min(q.computed, q.prompt)
+	} else if more := min(q.computed, q.prompt) - q.reached; more > 0 {
+		q.usage.cached += more // others have computed it meanwhile
 	}
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *sequence) bool { return w == q })
 	s.running = insertByOrder(s.running, q)
@@ -389,6 +417,7 @@ func (s *scheduler) drop(q *sequence) {
 
 // sendBack preempts a running sequence.
 func (s *scheduler) sendBack(q *sequence) {
+	q.reached = max(q.reached, q.computed)
 	s.leave(q)
 	s.drop(q)
 	s.preempt++

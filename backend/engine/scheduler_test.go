@@ -124,6 +124,100 @@ func TestLongestPrefixFirstButNobodyStarves(t *testing.T) {
 	}
 }
 
+func TestUrgentRequestsGoFirst(t *testing.T) {
+	s := &scheduler{ageLimit: 10}
+	s.cache = newFake(t, nil).sched.cache
+	q := func(order uint64, peek, priority int) *sequence {
+		return &sequence{order: order, peek: peek, peekAt: 1, priority: priority, tokens: make([]backend.Token, 100), task: &scoring{}}
+	}
+	cold, hot, urgent, later := q(1, 0, 0), q(2, 90, 0), q(3, 0, 2), q(4, 95, -1)
+	s.waiting = []*sequence{cold, hot, urgent, later}
+	if got, want := s.order(), []*sequence{urgent, hot, cold, later}; !slices.Equal(got, want) {
+		t.Error("want 3 2 1 4")
+	}
+	// One that arrived behind a crowd is looked at too.
+	for i := range 3 * scanLimit {
+		s.waiting = append(s.waiting, q(uint64(5+i), 0, 0))
+	}
+	last := q(9999, 0, 3)
+	s.waiting = append(s.waiting, last)
+	if got := s.order(); got[0] != last || got[1] != urgent || len(got) != scanLimit {
+		t.Errorf("%d and %d go first of %d", got[0].order, got[1].order, len(got))
+	}
+	// So is one of the crowd's end that has run before.
+	preempted := s.waiting[len(s.waiting)-2]
+	preempted.admitted = true
+	if got := s.order(); got[0] != preempted || got[1] != last {
+		t.Errorf("%d and %d go first", got[0].order, got[1].order)
+	}
+	preempted.admitted = false
+	// Nobody starves behind urgent ones.
+	s.step = 11
+	last.since, urgent.since = 11, 11
+	if got := s.order(); got[0] != cold {
+		t.Errorf("after 11 steps request %d is first, want the oldest", got[0].order)
+	}
+}
+
+// queue sends requests to an engine, one after the other while the first pass of the
+// first one is under way, and returns the pass in which each began.
+func queue(t *testing.T, change func(*Config), reqs []*backend.Request) []uint64 {
+	t.Helper()
+	atWork, all := make(chan struct{}), make(chan struct{})
+	e := newFake(t, func(c *Config, m *fakeModel) {
+		change(c)
+		first := sync.OnceFunc(func() { close(atWork) })
+		m.before = func(*model.Batch) error { first(); <-all; return nil }
+	})
+	began := make([]uint64, len(reqs))
+	var wg sync.WaitGroup
+	for i, req := range reqs {
+		arrived := make(chan struct{})
+		ctx := backend.WithTrace(t.Context(), &backend.Trace{Queued: func(string) { close(arrived) }})
+		wg.Go(func() {
+			res, err := e.Generate(ctx, req, nil)
+			if err != nil {
+				t.Errorf("request %d: %v", i, err)
+				return
+			}
+			began[i] = res.Usage.Passes[0].From
+		})
+		<-arrived
+		if i == 0 {
+			<-atWork
+		}
+	}
+	close(all)
+	wg.Wait()
+	return began
+}
+
+func TestPriorityOfRequests(t *testing.T) {
+	ask := func(text string, tokens, priority int) *backend.Request {
+		return &backend.Request{Turns: []backend.Turn{raw(text)}, MaxTokens: tokens, IgnoreEOS: true, Priority: priority}
+	}
+	one := func(c *Config) { c.MaxSeqs = 1 }
+	began := queue(t, one, []*backend.Request{ask("first", 8, 0), ask("low", 1, -1), ask("middle", 1, 0), ask("high", 1, 5), ask("middle too", 1, 0)})
+	if !(began[0] < began[3] && began[3] < began[2] && began[2] < began[4] && began[4] < began[1]) {
+		t.Errorf("begun in the passes %d, want the first, then by priority and arrival", began)
+	}
+	// One that is not urgent waits for 64 steps and those that came before it, not more.
+	const many = 200
+	reqs := []*backend.Request{ask("first", 8, 0), ask("low", 1, -1)}
+	for i := range many {
+		reqs = append(reqs, ask(fmt.Sprint("high ", i), 1, 1))
+	}
+	began = queue(t, one, reqs)
+	if waited := began[1] - began[0]; waited < 60 || waited > 80 {
+		t.Errorf("the one that is not urgent waited for %d passes", waited)
+	}
+	// An urgent one that does not fit is not overtaken by a small one.
+	began = queue(t, func(c *Config) { c.Pages = 12 }, []*backend.Request{ask("first "+longText(100), 40, 0), ask("high "+longText(240), 4, 1), ask("low", 1, 0)})
+	if began[1] < began[0]+40 || began[2] < began[1] {
+		t.Errorf("begun in the passes %d, want the second when the first has ended, and not the third before it", began)
+	}
+}
+
 func TestPoolSmallerThanARequest(t *testing.T) {
 	e := newFake(t, func(c *Config, m *fakeModel) { c.Pages = 4 })
 	if got := e.Info().ContextLength; got != 64 {

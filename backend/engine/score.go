@@ -116,13 +116,14 @@ func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend
 	defer cancel()
 	sc.cancel = cancel
 	sc.trunk = &sequence{
-		id:     req.ID,
-		ctx:    rowCtx,
-		ns:     cache.Namespace{Model: e.cfg.Fingerprint, Salt: req.Salt},
-		hints:  req.Hints,
-		task:   sc,
-		tokens: p.ids[:sc.prefix:sc.prefix],
-		prompt: sc.prefix,
+		id:       req.ID,
+		ctx:      rowCtx,
+		ns:       cache.Namespace{Model: e.cfg.Fingerprint, Salt: req.Salt},
+		hints:    req.Hints,
+		priority: req.Priority,
+		task:     sc,
+		tokens:   p.ids[:sc.prefix:sc.prefix],
+		prompt:   sc.prefix,
 	}
 	if err := e.submit(sc.trunk); err != nil {
 		return nil, err

@@ -21,7 +21,9 @@ type sequence struct {
 	id    string
 	ns    cache.Namespace
 	hints backend.Hints
-	task  task
+	// priority puts it before those with a lower one that wait, see scheduler.order.
+	priority int
+	task     task
 
 	tokens   []backend.Token
 	prompt   int           // tokens[:prompt] were given
@@ -29,6 +31,7 @@ type sequence struct {
 	pages    []int32
 	owned    int
 	computed int
+	reached  int  // most tokens computed before it lost its pages
 	detached bool // h pins nothing, all pages are the sequence's
 
 	// Of a step that the device works on while the next is planned, see ahead.go.

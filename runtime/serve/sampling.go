@@ -187,7 +187,7 @@ func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	r.MinTokens = int(f.whole("min_tokens", 0, 0, math.MaxInt32))
 	r.Salt = t.salt(readSalt(f, "cache_salt"))
 	j.n, j.countAt = int(f.whole("n", 1, 1, int64(s.cfg.Limits.Choices))), "n"
-	f.whole("priority", 0, math.MinInt32, math.MaxInt32)
+	r.Priority = -int(f.whole("priority", 0, math.MinInt32, math.MaxInt32)) // lower is earlier, as in vLLM
 	f.refuse("use logit_bias, allowed_token_ids, bad_words or a grammar", "logits_processors")
 	f.refuse("sampling is the only way to generate", "use_beam_search", "repetition_detection")
 	f.refuse("only log-probabilities of the likeliest tokens are shown", "logprob_token_ids")

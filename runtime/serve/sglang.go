@@ -131,7 +131,7 @@ func (s *Server) readSGLang(r *http.Request, f *fields) (*sglangRequest, error) 
 	q.texts = f.flag("return_text_in_logprobs", false)
 	q.promptID = f.flag("return_prompt_token_ids", false)
 	q.base.Salt = t.salt(strings.Trim(readSalt(f, "cache_salt")+"/"+readSalt(f, "extra_key"), "/"))
-	f.whole("priority", 0, math.MinInt32, math.MaxInt32)
+	q.base.Priority = int(f.whole("priority", 0, math.MinInt32, math.MaxInt32)) // higher is earlier, as there
 	f.refuse("the model reads text only", "image_data", "video_data", "audio_data", "input_embeds")
 	f.refuse("there are no adapters", "lora_path")
 	f.refuse("only log-probabilities of the likeliest tokens are shown", "token_ids_logprob")
