@@ -18,7 +18,7 @@ import (
 // that works by itself, and on a pool that makes them lose their pages.
 func TestRealModelMatrix(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs a real model eight times")
+		t.Skip("runs a real model nine times")
 	}
 	for _, kv := range []model.KVType{model.BFloat16, model.Int8} {
 		t.Run(string(kv), func(t *testing.T) { realMatrix(t, kv) })
@@ -67,6 +67,7 @@ func realMatrix(t *testing.T, kv model.KVType) {
 		copies  int // of each request, at once
 		noJump  bool
 		device  bool
+		preempt bool // some lose their pages for certain
 	}{
 		{name: "batch of 32", cfg: Config{Pages: 512}, threads: 2, copies: 8},
 		{name: "warm", cfg: Config{Pages: 128}, threads: 2, copies: 1},
@@ -75,6 +76,7 @@ func realMatrix(t *testing.T, kv model.KVType) {
 		{name: "drafts and options ahead", cfg: Config{Pages: 128, Drafts: 4, Choices: 64}, threads: 2, copies: 1},
 		{name: "device", cfg: Config{Pages: 128}, threads: 2, copies: 2, device: true},
 		{name: "small pool", cfg: Config{Pages: 12}, threads: 2, copies: 2},
+		{name: "preempted", cfg: Config{Pages: 7}, threads: 2, copies: 4, preempt: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := openRealOn(t, smol, c.cfg, model.Options{Threads: c.threads, KV: kv}, c.device)
@@ -94,6 +96,9 @@ func realMatrix(t *testing.T, kv model.KVType) {
 				}
 			}
 			wg.Wait()
+			if c.preempt && e.Stats().Preempted == 0 {
+				t.Error("nothing was preempted")
+			}
 			t.Logf("%d preempted, %d steps", e.Stats().Preempted, e.Stats().Steps)
 		})
 	}

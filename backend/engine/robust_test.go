@@ -91,6 +91,110 @@ func TestAbortsAtRandomSteps(t *testing.T) {
 	}
 }
 
+// TestNobodyStarvesInACrowd: 500 requests, urgent ones among them, wait for a pool
+// that holds one or two; some would not fit into it at all and are refused, some are
+// given up at random steps. The pages are recounted after every step, nothing is left
+// in the end, and who has waited for 64 steps begins no more than a few after anybody
+// who came later.
+func TestNobodyStarvesInACrowd(t *testing.T) {
+	const requests, slack = 500, 16 // steps that one may be held back for a prefix
+	r := rand.New(rand.NewPCG(5, 8))
+	var mu sync.Mutex
+	cancels := map[int]context.CancelFunc{}
+	atWork, all := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(atWork) })
+	e := newFake(t, func(c *Config, m *fakeModel) {
+		c.Pages, c.MaxBatchTokens, c.MaxSeqs = 8, 64, 6
+		m.before = func(*model.Batch) error {
+			first()
+			<-all
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range requests { // in the same order each time
+				if cancel := cancels[i]; cancel != nil && r.IntN(2000) == 0 {
+					cancel()
+					delete(cancels, i)
+				}
+			}
+			return nil
+		}
+	})
+	var wg sync.WaitGroup
+	began := make([]uint64, requests)
+	var aborted, refused atomic.Int64
+	for i := range requests {
+		ctx, cancel := context.WithCancel(t.Context())
+		req := &backend.Request{
+			ID: fmt.Sprint(i), Turns: []backend.Turn{raw(fmt.Sprint(i%7, longText(20+i*13%80)))},
+			MaxTokens: 1 + i%9, IgnoreEOS: true, Priority: i % 3,
+		}
+		if i%20 == 1 {
+			req.Turns = []backend.Turn{raw(longText(600))} // more than the pool
+		}
+		mu.Lock()
+		cancels[i] = cancel
+		mu.Unlock()
+		taken := make(chan struct{})
+		in := sync.OnceFunc(func() { close(taken) })
+		ctx = backend.WithTrace(ctx, &backend.Trace{Queued: func(string) { in() }})
+		wg.Go(func() {
+			defer cancel()
+			defer in()
+			res, err := e.Generate(ctx, req, nil)
+			mu.Lock()
+			delete(cancels, i)
+			mu.Unlock()
+			switch {
+			case errors.Is(err, context.Canceled):
+				aborted.Add(1)
+			case errors.Is(err, backend.ErrContextLength) && i%20 == 1:
+				refused.Add(1)
+			case err != nil:
+				t.Errorf("%d: %v", i, err)
+			default:
+				began[i] = res.Usage.Passes[0].From
+			}
+		})
+		<-taken // they arrive in this order
+		if i == 0 {
+			<-atWork
+		}
+	}
+	close(all)
+	wg.Wait()
+	if refused.Load() != requests/20 || aborted.Load() == 0 {
+		t.Errorf("%d refused, %d aborted", refused.Load(), aborted.Load())
+	}
+	var waits []uint64
+	late := uint64(0)
+	for i, b := range began {
+		if b == 0 {
+			continue
+		}
+		waits = append(waits, b)
+		for j := i + 1; j < requests; j++ {
+			c := began[j]
+			if c <= uint64(e.sched.ageLimit) || c > b {
+				continue
+			}
+			if late = max(late, b-c); late > slack {
+				t.Fatalf("request %d began in pass %d, request %d, which came later, in pass %d", i, b, j, c)
+			}
+		}
+	}
+	for range 2 { // what was given up last has been ended
+		e.do(func() {})
+	}
+	st := e.Stats()
+	if st.Held != 0 || st.Running+st.Waiting != 0 || st.Free+st.Evictable != st.Pages || st.Rebuilt != 0 {
+		t.Errorf("at the end: %+v", st)
+	}
+	slices.Sort(waits)
+	n := len(waits)
+	t.Logf("%d steps, %d preempted, %d aborted; began after %d steps at the median, %d at p99, %d at most; at most %d steps after a later one",
+		st.Steps, st.Preempted, aborted.Load(), waits[n/2], waits[n*99/100], waits[n-1], late)
+}
+
 // TestTotalBytes: model, logits, keys and values stay within the budget.
 func TestTotalBytes(t *testing.T) {
 	m := tinyModel(t, 1)
