@@ -28,7 +28,7 @@ func TestRealModelMatrix(t *testing.T) {
 func realMatrix(t *testing.T, kv model.KVType) {
 	requests := func() []*backend.Request {
 		list := []*backend.Request{
-			{Turns: []backend.Turn{user("Name a cause of restarts.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true},
+			{Turns: []backend.Turn{user("Name a cause of restarts.")}, MaxTokens: 64, IgnoreEOS: true, Logprobs: true},
 			{Turns: []backend.Turn{user("Write one two three one two three.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true},
 			{Turns: []backend.Turn{user("Name a colour.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true, Sampling: backend.Sampling{Temperature: 1, Seed: 5}},
 			{Turns: []backend.Turn{user("Is it out of memory?")}, MaxTokens: 40, Logprobs: true,
@@ -76,7 +76,7 @@ func realMatrix(t *testing.T, kv model.KVType) {
 		{name: "drafts and options ahead", cfg: Config{Pages: 128, Drafts: 4, Choices: 64}, threads: 2, copies: 1},
 		{name: "device", cfg: Config{Pages: 128}, threads: 2, copies: 2, device: true},
 		{name: "small pool", cfg: Config{Pages: 12}, threads: 2, copies: 2},
-		{name: "preempted", cfg: Config{Pages: 7}, threads: 2, copies: 4, preempt: true},
+		{name: "preempted", cfg: Config{Pages: 8}, threads: 2, copies: 6, preempt: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := openRealOn(t, smol, c.cfg, model.Options{Threads: c.threads, KV: kv}, c.device)
