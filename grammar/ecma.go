@@ -48,7 +48,8 @@ type pattern struct {
 	tail     nodeID // what follows a match: anything, or an optional end marker
 	negative bool   // there is a negative lookahead
 	ends     int    // "$" so far
-	denied   int    // negative lookaheads around pos
+	looks    int    // lookaheads around pos
+	skipped  int    // "^" so far that said nothing new, those behind another left out
 	anchored bool   // pos is the beginning of the text, and its marker is consumed
 }
 
@@ -280,6 +281,9 @@ func (r *pattern) sequence(top bool) nodeID {
 	for r.pos < len(r.src) && r.peek() != '|' && r.peek() != ')' {
 		if r.peek() == '^' && len(items) == begins && (begins > 0 || anchored) {
 			r.pos++
+			if begins == 0 {
+				r.skipped++
+			}
 			continue
 		}
 		if rest := r.src[r.pos:]; strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") {
@@ -291,14 +295,10 @@ func (r *pattern) sequence(top bool) nodeID {
 				r.anchored, l.at = true, 1 // the same behind the "^"
 			}
 			r.pos += 3
-			if l.not {
-				r.denied++
-			}
+			r.looks++
 			l.what = r.alternation(false)
 			r.close()
-			if l.not {
-				r.denied--
-			}
+			r.looks--
 			looks = append(looks, l)
 			continue
 		}
@@ -371,7 +371,7 @@ func (r *pattern) peek() byte {
 
 // quantified parses an atom and its quantifiers.
 func (r *pattern) quantified() nodeID {
-	start, ends := r.pos, r.ends
+	start, ends, skipped := r.pos, r.ends, r.skipped
 	id := r.atom()
 	m, n := int32(0), int32(-1)
 	switch r.peek() {
@@ -394,6 +394,9 @@ func (r *pattern) quantified() nodeID {
 	}
 	if r.negative && (m > 1 || n < 0 || n > 1) && r.ends > ends {
 		r.refuse(ErrUnsupported, "$ in a repeated group beside a negative lookahead", "move the $ behind the group")
+	}
+	if (m > 1 || n < 0 || n > 1) && r.skipped > skipped {
+		r.refuse(ErrUnsupported, "^ in a repeated group", "it can hold only once: write that out")
 	}
 	r.pos++
 	if r.peek() == '?' {
@@ -454,8 +457,8 @@ func (r *pattern) atom() nodeID {
 		r.pos++
 		return r.p.class(r.e, r.dot)
 	case '^':
-		if r.denied > 0 {
-			r.refuse(ErrUnsupported, "^ in a negative lookahead", "put the lookahead behind ^ and leave this one out")
+		if r.looks > 0 {
+			r.refuse(ErrUnsupported, "^ in a lookahead", "put the lookahead behind ^ and leave this one out")
 		}
 		r.pos++
 		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))
