@@ -155,7 +155,7 @@ func TestTokensAsIDs(t *testing.T) {
 	if at(got, "choices", 0, "logprobs", "tokens", 0) != "token_id:98" || at(got, "choices", 0, "logprobs", "top_logprobs", 0, "token_id:98") == nil {
 		t.Error(got)
 	}
-	got = c.ok("/v1/chat/completions", ask("a", "max_tokens", 1, "logprobs", true, "top_logprobs", 1, "return_tokens_as_token_ids", true))
+	got = c.ok("/v1/chat/completions", ask("a", "max_tokens", 1, "temperature", 0, "logprobs", true, "top_logprobs", 1, "return_tokens_as_token_ids", true))
 	if s := at(got, "choices", 0, "logprobs", "content", 0, "token").(string); !strings.HasPrefix(s, "token_id:") {
 		t.Error(got)
 	}
