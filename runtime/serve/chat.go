@@ -106,18 +106,7 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 		return nil, err
 	}
 	msgs, opts, c := q.tools.plan(messages, q.style)
-	if !c.IsZero() {
-		if q.constraintAt != "" {
-			f.fail(q.constraintAt, "and tool_choice both limit the output; use one of them")
-		}
-		s.constrain(&q.job, c, "tools")
-	} else if !free(q.base.Constraint) {
-		q.tools.choice = toolsNone // an answer in a given form is no call
-	} else if q.constraintAt == "" && s.info.Capabilities.Tags {
-		if c := q.tools.strictCalls(q.style); !c.IsZero() {
-			s.constrain(&q.job, c, "tools")
-		}
-	}
+	s.limitByTools(f, &q.job, q.tools, q.style, c)
 	opts.closed = !f.flag("add_generation_prompt", true)
 	if opts.resume = f.flag("continue_final_message", false); opts.resume {
 		switch {

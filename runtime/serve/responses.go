@@ -197,18 +197,7 @@ func (s *Server) readResponse(r *http.Request, f *fields) (*responseRequest, err
 	q.readEcho(f)
 
 	msgs, opts, c := q.tools.plan(messages, q.style)
-	if !c.IsZero() {
-		if q.constraintAt != "" {
-			f.fail(q.constraintAt, "and tool_choice both limit the output; use one of them")
-		}
-		s.constrain(&q.job, c, "tools")
-	} else if !free(q.base.Constraint) {
-		q.tools.choice = toolsNone // an answer in a given form is no call
-	} else if q.constraintAt == "" && s.info.Capabilities.Tags {
-		if c := q.tools.strictCalls(q.style); !c.IsZero() {
-			s.constrain(&q.job, c, "tools")
-		}
-	}
+	s.limitByTools(f, &q.job, q.tools, q.style, c)
 	if kw := f.object("chat_template_kwargs"); kw != nil && len(kw.members) > 0 {
 		opts.extra = map[string]any{}
 		for k, v := range kw.members {

@@ -310,3 +310,21 @@ func callText(name string, arguments json.RawMessage) string {
 	quoted, _ := encode(name)
 	return openTag + "\n{\"name\": " + string(quoted) + ", \"arguments\": " + string(args) + "}\n" + closeTag
 }
+
+// limitByTools limits the output to c, which plan made of the tools, or, where they
+// are free to be called or not, leads the calls of strict ones once they are begun.
+func (s *Server) limitByTools(f *fields, j *job, tools *toolset, style toolStyle, c backend.Constraint) {
+	switch {
+	case !c.IsZero():
+		if j.constraintAt != "" {
+			f.fail(j.constraintAt, "and tool_choice both limit the output; use one of them")
+		}
+		s.constrain(j, c, "tools")
+	case !free(j.base.Constraint):
+		tools.choice = toolsNone // an answer in a given form is no call
+	case j.constraintAt == "" && s.info.Capabilities.Tags:
+		if c := tools.strictCalls(style); !c.IsZero() {
+			s.constrain(j, c, "tools")
+		}
+	}
+}
