@@ -110,7 +110,7 @@ func TestSocketKey(t *testing.T) {
 
 func TestEngineWork(t *testing.T) {
 	c := serveFor(t, newEngine(t, &chain{next: alphabet}), nil)
-	c.ok("/v1/completions", tree{"prompt": "abc", "max_tokens": 5})
+	c.ok("/v1/completions", tree{"prompt": "abc", "max_tokens": 5, "temperature": 0})
 	_, work := c.call("GET", "/v1/engine", nil)
 	passes := work["passes"].([]any)
 	if at(work, "stats", "sampled") != 5.0 || len(passes) == 0 || at(passes[0], "pass") != 1.0 || at(work, "page_tokens") != 16.0 {
