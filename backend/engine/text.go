@@ -58,8 +58,22 @@ func (s *stream) findPattern(from int) (stopAt, bool) {
 	for lo > 0 && !utf8.RuneStart(s.text[lo]) {
 		lo--
 	}
+	// The first character is there for what looks back, e.g. a word boundary: a
+	// match may begin with it only if there is one without it too.
+	first := 0
+	if lo > 0 {
+		_, first = utf8.DecodeRune(s.text[lo:])
+	}
+	ends := func(re *regexp.Regexp, lo, first int) bool {
+		for _, m := range re.FindAllIndex(s.text[lo:], -1) {
+			if m[0] >= first && m[1] > m[0] && lo+m[1] > from {
+				return true
+			}
+		}
+		return false
+	}
 	for _, re := range s.patterns {
-		if m := re.FindIndex(s.text[lo:]); m != nil && m[1] > m[0] {
+		if ends(re, lo, first) || ends(re, lo, 0) && ends(re, lo+first, 0) {
 			return stopAt{-1, re.String()}, true
 		}
 	}

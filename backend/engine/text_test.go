@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -181,4 +182,32 @@ func FuzzStream(f *testing.F) {
 			t.Fatalf("streamed %q %v, result %q %v", text.String(), ids, e.text, e.tokens)
 		}
 	})
+}
+
+// TestPatternsEndBehindTheNewText: what was in the text before does not match later,
+// when only a part of it is looked at.
+func TestPatternsEndBehindTheNewText(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		at            int // byte behind which the text ends, 0 for never
+	}{
+		{`\bcat`, strings.Repeat("x", 300) + "concat" + strings.Repeat(".", 600), 0},
+		{`\bcat`, strings.Repeat("x", 300) + "concat cat", 310},
+		{`o.`, "so", 0},
+		{`o.`, "so so", 3},
+		{`é+x`, strings.Repeat("é", 200) + "x", 401},
+	} {
+		s := newStream(func(t backend.Token) []byte { return []byte{byte(t)} }, nil)
+		s.patterns = []*regexp.Regexp{regexp.MustCompile(c.pattern)}
+		at := 0
+		for i := range len(c.text) {
+			if _, ok := s.push(backend.Token(c.text[i]), backend.Sampled); ok {
+				at = i + 1
+				break
+			}
+		}
+		if at != c.at {
+			t.Errorf("%s stops %.20q.. behind byte %d, want %d", c.pattern, c.text, at, c.at)
+		}
+	}
 }

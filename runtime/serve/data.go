@@ -203,6 +203,10 @@ func (h *shelf) create(meta runMeta) (*runFiles, error) {
 	if err == nil { // last: with it the run is there
 		err = f.writeMeta()
 	}
+	for dir := f.dir; err == nil && dir != h.dir; {
+		dir = filepath.Dir(dir) // which the folder's name stands in
+		err = syncFolder(dir)
+	}
 	if err != nil {
 		if f.events != nil {
 			f.events.close()

@@ -319,6 +319,10 @@ func TestAnotherModelInterrupts(t *testing.T) {
 	}
 	stop()
 
+	// What may be taken up again is not deleted for its age.
+	_, stop = serveIn(t, dir, newEngine(t, &chain{next: alphabet}), func(c *Config) { c.Limits.Runs, c.Limits.RunAge = 1, time.Hour })
+	stop()
+
 	c, _ = serveIn(t, dir, asksModel(), nil)
 	c.waits(path, "all/a/ok")
 	_, x = c.call("GET", lost, nil)

@@ -207,6 +207,8 @@ type runOutcome struct {
 // finish writes down how a run ended. Until that has worked the next process
 // takes the run for one that is not over, and finds its end among its events.
 func (f *runFiles) finish(out runOutcome, log *runtime.Log) error {
+	// Known here even where it cannot be written: what is asked about the run meanwhile.
+	f.meta.Status, f.meta.Ended, f.meta.Error = out.status, out.ended, out.problem
 	err := f.events.sync()
 	if events, all := kept(log); err == nil && !all {
 		err = f.events.rewrite(events)
@@ -221,7 +223,6 @@ func (f *runFiles) finish(out runOutcome, log *runtime.Log) error {
 	if err != nil {
 		return err
 	}
-	f.meta.Status, f.meta.Ended, f.meta.Error = out.status, out.ended, out.problem
 	return f.writeMeta()
 }
 

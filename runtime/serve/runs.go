@@ -336,12 +336,19 @@ func (s *Server) keep(t *tenant, r *run, q *runRequest, vars map[string]any) err
 }
 
 // forget forgets the oldest runs that are over, beyond the number and the age
-// that are kept, and returns them. t.mu is held.
+// that are kept, and returns them. One that was interrupted is not over for those
+// who may take it up again. t.mu is held.
 func (t *tenant) forget(l *Limits, now time.Time) (gone []*run) {
-	extra := len(t.order) - t.active() - l.Runs
+	ended := func(x *run) bool { return x.over() && !x.interrupted() }
+	extra := -l.Runs
+	for _, x := range t.order {
+		if ended(x) {
+			extra++
+		}
+	}
 	kept := t.order[:0]
 	for _, x := range t.order {
-		if x.over() && (extra > 0 || l.RunAge > 0 && now.Sub(x.ended) > l.RunAge) {
+		if ended(x) && (extra > 0 || l.RunAge > 0 && now.Sub(x.ended) > l.RunAge) {
 			extra--
 			delete(t.runs, x.id)
 			gone = append(gone, x)

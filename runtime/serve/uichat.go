@@ -96,10 +96,18 @@ func (c *socket) chat(program string, data []byte) bool {
 
 // chatOf returns the newest run of a chat that goes on, nil if there is none.
 func (t *tenant) chatOf(id string) *run {
+	x := t.lastOf(id)
+	if x != nil && x.begun != nil { // a moment after the server's start
+		<-x.begun
+	}
+	return x
+}
+
+func (t *tenant) lastOf(chat string) *run {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i := len(t.order) - 1; i >= 0 && id != ""; i-- {
-		if x := t.order[i]; x.chat == id && !x.over() {
+	for i := len(t.order) - 1; i >= 0 && chat != ""; i-- {
+		if x := t.order[i]; x.chat == chat && !x.over() {
 			return x
 		}
 	}
