@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/coppice-run/coppice/backend"
@@ -175,14 +176,38 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 			c.body(n.When.Else, role)
 			c.begun = c.begun || after
 		case lang.KindRepeat:
-			c.body(n.Repeat.Body, role)
+			if n.Repeat.Max > 1 {
+				c.loop(n.Repeat.Body, role)
+			} else {
+				c.body(n.Repeat.Body, role)
+			}
 		case lang.KindForEach:
-			c.body(n.ForEach.Body, role)
+			c.loop(n.ForEach.Body, role)
 		case lang.KindFork:
 			c.branch(n.Fork.Body, role)
 			for i := range n.Fork.Arms {
 				c.branch(n.Fork.Arms[i].Body, role)
 			}
+		}
+	}
+}
+
+// loop is body for nodes that may run again: their second round finds the turn as
+// the first one left it.
+func (c *checker) loop(nodes []*lang.Node, role bool) {
+	before := c.begun
+	c.body(nodes, role)
+	if before || !c.begun || !role {
+		return
+	}
+	first := len(c.missing)
+	c.body(nodes, role)
+	again := c.missing[first:]
+	c.missing = c.missing[:first:first]
+	for _, m := range again {
+		known := func(k Missing) bool { return k.Node == m.Node && k.Need == m.Need }
+		if !slices.ContainsFunc(c.missing, known) {
+			c.missing = append(c.missing, m)
 		}
 	}
 }

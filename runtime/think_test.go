@@ -112,6 +112,8 @@ func TestOpenTurnsAreCheckedBeforeTheFirstCall(t *testing.T) {
 		"{when: {if: 1 < 2, then: [{text: x}]}}, {gen: {name: a}}":                   true,
 		"{text: x}, {select: {name: s, options: [p, q]}}":                            true,
 		"{fork: {name: f, each: [p, q], steps: [{gen: {name: a}}], yield: a}}":       false,
+		"{repeat: {max: 1, steps: [{gen: {name: a}}]}}":                              false,
+		"{repeat: {max: 2, steps: [{gen: {name: a}}]}}":                              true,
 		"{let: {name: n, value: '1'}}, {json: {name: a, type: int}}":                 false,
 		"{let: {name: n, value: '1'}}, {text: '${n}'}, {json: {name: a, type: int}}": true,
 	} {

@@ -227,3 +227,18 @@ func TestChildrenAreCancelled(t *testing.T) {
 	var canceled *temporal.CanceledError
 	require.ErrorAs(t, err, &canceled)
 }
+
+// TestCostlyChildNeedsPrices: a program that is run may bound the cost as well.
+func TestCostlyChildNeedsPrices(t *testing.T) {
+	child := lang.Define("child", func(p *lang.Program) lang.Var[string] {
+		p.Budget(lang.Budget{Cost: 1})
+		p.User("hi")
+		return p.Gen("a")
+	})
+	g, err := lang.Define("parent", func(p *lang.Program) lang.Var[string] {
+		return lang.Run(p, "it", child, nil)
+	}).Compile()
+	require.NoError(t, err)
+	_, err = newInput(g, nil, StartOptions{Name: "n"})
+	require.ErrorContains(t, err, "budget of program child bounds the cost")
+}

@@ -215,6 +215,8 @@ func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error
 	}
 	if b := in.Budget; b.Cost > 0 && o.Prices == nil {
 		return nil, errors.New("workflows: the budget bounds the cost, and no prices are given")
+	} else if bounded := costly(g); bounded != "" && o.Prices == nil {
+		return nil, fmt.Errorf("workflows: the budget of program %s bounds the cost, and no prices are given", bounded)
 	} else if b.Time > 0 {
 		if end := time.Now().Add(b.Time); in.Deadline.IsZero() || end.Before(in.Deadline) {
 			in.Deadline = end
@@ -475,4 +477,15 @@ func (r *Run) Cancel(ctx context.Context) error {
 		return r.failed(err)
 	}
 	return nil
+}
+
+// costly returns the name of a program that g runs whose budget bounds the cost.
+func costly(g *lang.Graph) (name string) {
+	g.Walk(func(n *lang.Node) bool {
+		if n.Run != nil && n.Run.Graph().Budget.Cost > 0 && name == "" {
+			name = n.Run.Program
+		}
+		return true
+	})
+	return name
 }
