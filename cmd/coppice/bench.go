@@ -132,6 +132,17 @@ func (a *app) reportBench(ctx context.Context, rows []benchRow, err error, asJSO
 	return err
 }
 
+// goalRows are medians in microseconds beside what they should be and what a peer's are.
+type goalRows []benchRow
+
+// add appends a row, if anything was measured.
+func (r *goalRows) add(what string, v []float64, goal, peer float64) {
+	if len(v) > 0 {
+		m := median(v)
+		*r = append(*r, benchRow{What: what, Value: m, Unit: "us", Limit: ptr(goal), Peer: ptr(peer), Ratio: ptr(peer / m)})
+	}
+}
+
 // steps tells on standard error which of how many measurements begins.
 type steps struct {
 	w    io.Writer

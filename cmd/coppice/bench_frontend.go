@@ -34,15 +34,9 @@ func benchFrontend(a *app, ctx context.Context, o *benchOptions) ([]benchRow, er
 	defer be.Close()
 	var single, forked []float64
 	rows := func() []benchRow { // of the runs that are complete
-		var rows []benchRow
-		row := func(what string, v []float64, goal, peer float64) {
-			if len(v) > 0 {
-				m := median(v)
-				rows = append(rows, benchRow{What: what, Value: m, Unit: "us", Limit: ptr(goal), Peer: ptr(peer), Ratio: ptr(peer / m)})
-			}
-		}
-		row("one gen (limit: goal)", single, 10, 144)
-		row("fork(8) + join + gen (limit: goal)", forked, 100, 2200)
+		var rows goalRows
+		rows.add("one gen (limit: goal)", single, 10, 144)
+		rows.add("fork(8) + join + gen (limit: goal)", forked, 100, 2200)
 		return rows
 	}
 	progress := a.steps(2 * o.runs)

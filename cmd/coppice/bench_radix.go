@@ -66,16 +66,10 @@ func benchRadix(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 
 	var match, insert, evict []float64
 	rows := func() []benchRow { // of the runs that are complete
-		var rows []benchRow
-		row := func(what string, v []float64, limit, peer float64) {
-			if len(v) > 0 {
-				m := median(v)
-				rows = append(rows, benchRow{What: what, Value: m, Unit: "us", Limit: ptr(limit), Peer: ptr(peer), Ratio: ptr(peer / m)})
-			}
-		}
-		row("match 6,000 tokens over 60 nodes (limit: goal)", match, 15, 20.5)
-		row("insert 64 new tokens after them (limit: goal)", insert, 10, 181)
-		row("evict one leaf of 10,000 (limit: goal)", evict, 5, 84)
+		var rows goalRows
+		rows.add("match 6,000 tokens over 60 nodes (limit: goal)", match, 15, 20.5)
+		rows.add("insert 64 new tokens after them (limit: goal)", insert, 10, 181)
+		rows.add("evict one leaf of 10,000 (limit: goal)", evict, 5, 84)
 		return rows
 	}
 	progress := a.steps(o.runs)

@@ -151,18 +151,7 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 		groups := 8 / k.halves
 		if k.four {
 			for g := range 4 {
-				lo, hi := ZMM(), ZMM()
-				VMOVDQU64(Mem{Base: w, Disp: 64 * g}, hi)
-				VPANDD(mask, hi, lo)
-				VPSRLD(Imm(4), hi, hi)
-				VPANDD(mask, hi, hi)
-				if k.fifth {
-					k1, k2 := K(), K()
-					KMOVQ(Mem{Base: w, Disp: 256 + 8*g}, k1)
-					KMOVQ(Mem{Base: w, Disp: 256 + 8*(g+4)}, k2)
-					VPADDB(sixteen, lo, k1, lo)
-					VPADDB(sixteen, hi, k2, hi)
-				}
+				lo, hi := k.groups(w, g, mask, sixteen)
 				for i := range dot {
 					VPDPBUSD_BCST(Mem{Base: x, Disp: 4 * (g*t + i)}, lo, dot[i])
 				}
@@ -209,6 +198,23 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 	JNZ(LabelRef(loop))
 }
 
+// groups makes bytes of the groups g and g+4 of a block of 4- or 5-bit weights at w.
+func (k gemmKind) groups(w reg.Register, g int, mask, sixteen reg.VecVirtual) (lo, hi reg.VecVirtual) {
+	lo, hi = ZMM(), ZMM()
+	VMOVDQU64(Mem{Base: w, Disp: 64 * g}, hi)
+	VPANDD(mask, hi, lo)
+	VPSRLD(Imm(4), hi, hi)
+	VPANDD(mask, hi, hi)
+	if k.fifth {
+		k1, k2 := K(), K()
+		KMOVQ(Mem{Base: w, Disp: 256 + 8*g}, k1)
+		KMOVQ(Mem{Base: w, Disp: 256 + 8*(g+4)}, k2)
+		VPADDB(sixteen, lo, k1, lo)
+		VPADDB(sixteen, hi, k2, hi)
+	}
+	return lo, hi
+}
+
 // unpack512 writes the kernel that makes bytes of a panel of 4-bit weights, for
 // many tokens: it pays from the second tile on.
 func unpack512(k gemmKind) {
@@ -225,18 +231,7 @@ func unpack512(k gemmKind) {
 	}
 	Label("loop")
 	for g := range 4 {
-		lo, hi := ZMM(), ZMM()
-		VMOVDQU64(Mem{Base: src, Disp: 64 * g}, hi)
-		VPANDD(mask, hi, lo)
-		VPSRLD(Imm(4), hi, hi)
-		VPANDD(mask, hi, hi)
-		if k.fifth {
-			k1, k2 := K(), K()
-			KMOVQ(Mem{Base: src, Disp: 256 + 8*g}, k1)
-			KMOVQ(Mem{Base: src, Disp: 256 + 8*(g+4)}, k2)
-			VPADDB(sixteen, lo, k1, lo)
-			VPADDB(sixteen, hi, k2, hi)
-		}
+		lo, hi := k.groups(src, g, mask, sixteen)
 		VPADDB(plus, lo, lo)
 		VPADDB(plus, hi, hi)
 		VMOVDQU64(lo, Mem{Base: dst, Disp: 64 * g})
