@@ -61,7 +61,7 @@ type machine struct {
 	masks    maskStore
 	inners   map[nodeID]*inner
 	crossed  map[crossKey][]crossing
-	cores    []bounded // by id
+	pairs    pairs
 	build    builder
 }
 

@@ -21,7 +21,6 @@ type maskStore struct {
 	inner  tokenSet // of one lexeme
 	sp     []*place
 	sn, sr []nodeID
-	slack  int // see reference
 }
 
 func (m *machine) initMasks() {
@@ -87,13 +86,14 @@ func (m *machine) computeMask(p *place) *maskEntry {
 			if next == nil || len(next.configs) == 0 {
 				continue
 			}
-			if x.rest == nil && x.size <= maxRests {
+			if x.rest == nil && x.size <= maxRests && x.walked >= gatherAfter*x.size {
 				x.rest = m.gather(x.points)
 			}
 			if x.rest != nil {
 				m.walkRest(x.rest, x.lost, next, acc)
 				continue
 			}
+			x.walked += x.size
 			for _, t := range m.vocab.below(x.points) {
 				m.walkBelow(t.trie, next, acc)
 			}
@@ -152,13 +152,19 @@ type exits struct {
 	label  int32
 	points []point
 	size   int // trie nodes below the points
+	walked int // how many of them were walked so far
 	rest   *restTrie
+	taken  bool     // rest is another state's
 	lost   []uint64 // tokens of rest that do not count, as a mask; nil: none
 }
 
 // maxRests bounds the rests that are gathered into a trie; where there are
 // more, the trie of the vocabulary is walked below each point.
 const maxRests = 30_000
+
+// gatherAfter is how often the tokens that run past a lexeme are walked where
+// they stand in the vocabulary before it is worth gathering their rests.
+const gatherAfter = 8
 
 func (m *machine) innerOf(id nodeID) *inner {
 	if in := m.inners[id]; in != nil {
@@ -196,11 +202,11 @@ func (m *machine) computeInner(id nodeID) *inner {
 	in := &inner{}
 	if m.fewBelow(id) {
 		m.walkNode(id, in)
-	} else if ref := m.reference(id); ref == id || !m.walkAgainst(id, ref, in) {
+	} else if ref, slack := m.reference(id); ref == id || !m.walkAgainst(id, ref, slack, in) {
 		m.walkNode(id, in)
 	}
 	for _, p := range in.points {
-		i := slices.IndexFunc(in.exits, func(x exits) bool { return x.label == p.label && x.rest == nil })
+		i := slices.IndexFunc(in.exits, func(x exits) bool { return x.label == p.label && !x.taken })
 		if i < 0 {
 			i = len(in.exits)
 			in.exits = append(in.exits, exits{label: p.label})
@@ -236,10 +242,23 @@ func (v *Vocab) below(points []point) []point {
 func (m *machine) fewBelow(id nodeID) bool {
 	v, size := m.vocab, int32(0)
 	for b, i := range v.roots {
-		if i >= 0 && m.pool.step(id, byte(b)) != rxEmpty {
-			if size += v.nodeEnd[i] - i; size > v.few {
-				return false
+		if i < 0 {
+			continue
+		}
+		s := m.pool.step(id, byte(b))
+		switch end := v.nodeEnd[i]; {
+		case s == rxEmpty:
+		case end-i <= v.few/8:
+			size += end - i
+		default:
+			for i++; i < end && size <= v.few; i = v.nodeEnd[i] {
+				if size++; m.pool.step(s, v.nodeByte[i]) != rxEmpty {
+					size += v.nodeEnd[i] - i
+				}
 			}
+		}
+		if size > v.few {
+			return false
 		}
 	}
 	return true
@@ -301,23 +320,41 @@ func (m *machine) walkRoot(root int, in *inner) {
 	}
 }
 
+// sameBelow reports whether a and b treat all tokens at trie node i and below
+// alike. It may say no too often.
+func (m *machine) sameBelow(a, b nodeID, i int) bool {
+	v := m.vocab
+	high, sig := int32(v.nodeHigh[i]), v.nodeSig[i]
+	return m.like(a, b, high, int32(v.nodeChars[i]), sig) || v.nodeEnd[i]-int32(i) > v.few/worthPairs && m.alike(a, b, high, sig)
+}
+
 // walkAgainst computes what walkNode does, starting from the answer of a
 // reference: only the parts of the trie where the two states differ are
 // visited. It declines when the reference may end almost anywhere.
-func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
+func (m *machine) walkAgainst(id, ref nodeID, slack int, in *inner) bool {
+	steps := m.pairs.steps
 	base := m.innerOf(ref)
+	m.pairs.steps = steps
 	v := m.vocab
 	if slices.ContainsFunc(base.points, func(p point) bool { return p.deep }) {
 		return false
 	}
 	// A state of basePool completes a lexeme at one point of a token, so its
-	// rests can be taken over, less those of points that are visited here.
-	share := ref < m.base && len(base.exits) == 1
+	// rests can be taken over, less those of points that are visited here; and
+	// they can be passed on by who took them over.
+	whole := ref < m.base && len(base.exits) == 1
+	var rests *exits
+	for i := range base.exits {
+		if whole || base.exits[i].taken {
+			rests = &base.exits[i]
+		}
+	}
 	var lost []uint64
 	lose := func(from, to int32) { // the reference's rests of tokens in a part
-		if share {
+		if rests != nil {
 			if lost == nil {
 				lost = make([]uint64, v.MaskWords())
+				copy(lost, rests.lost)
 			}
 			for _, tok := range v.order[v.nodeRank[from]:v.nodeRank[to]] {
 				v.mark(lost, tok)
@@ -331,7 +368,7 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
 	states[0], refs[0] = id, ref
 	points := base.points
 	inherit := func(from, to int32) { // the reference's points in a part not visited
-		if share {
+		if whole {
 			return
 		}
 		i, _ := slices.BinarySearchFunc(points, from, func(p point, x int32) int { return int(p.trie - x) })
@@ -347,7 +384,7 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
 		if r != rxEmpty {
 			r = m.pool.step(r, b)
 		}
-		if s == r || (s != rxEmpty && r != rxEmpty && m.like(s, r, int32(v.nodeHigh[i]), int32(v.nodeChars[i]), v.nodeSig[i])) {
+		if s == r || (s != rxEmpty && r != rxEmpty && (m.withinBound(s, int32(v.nodeChars[i]), slack) || m.sameBelow(s, r, i))) {
 			if s != rxEmpty {
 				inherit(int32(i), v.nodeEnd[i])
 			}
@@ -375,8 +412,11 @@ func (m *machine) walkAgainst(id, ref nodeID, in *inner) bool {
 		i++
 	}
 	in.tokens = packMask(acc)
-	if share {
-		in.exits = append(in.exits, exits{rest: base.exits[0].rest, lost: lost, label: base.exits[0].label})
+	if rests != nil {
+		if lost == nil {
+			lost = rests.lost
+		}
+		in.exits = append(in.exits, exits{taken: true, rest: rests.rest, lost: lost, label: rests.label})
 	}
 	return true
 }

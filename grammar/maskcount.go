@@ -1,16 +1,14 @@
 package grammar
 
+import "slices"
+
 // This file answers for strings that must end soon: the place within a string
 // of bounded length from which every character counts.
 
-// spelling is what every token is to a string of any content: the characters
-// it begins before the string ends, and whether it ends the string.
-type spelling struct {
-	chars  []uint8 // by token; notInString where the token cannot stand
-	closes []bool  // the string ends within the token or at its end
-}
-
-const notInString = 255
+// spelling is what the tokens are to a string of any content, as masks, for
+// every count up to closeTo: over[n] cannot stand in it or begin more than n
+// characters before it ends, under[n] end it after fewer than n.
+type spelling struct{ over, under [][]uint64 }
 
 // closeTo bounds the characters left at which tokens are counted one by one.
 const closeTo = 60
@@ -37,17 +35,20 @@ func (m *machine) spell() *spelling {
 	if v.spelling != nil {
 		return v.spelling
 	}
-	s := &spelling{chars: make([]uint8, len(v.tokens)), closes: make([]bool, len(v.tokens))}
-	for i := range s.chars {
-		s.chars[i] = notInString
-	}
+	var begun [closeTo + 2][]int32 // tokens by the characters that they begin
+	var ended [closeTo][]int32     // of these, those that end the string
+	stands := make([]uint64, v.MaskWords())
 	start := m.freeText[encString]
 	states := make([]nodeID, v.maxLen+1)
 	chars := make([]uint8, v.maxLen+1)
 	states[0] = start
 	set := func(tok int32, n uint8, closes bool) {
 		for _, t := range append([]int32{tok}, v.dup[tok]...) {
-			s.chars[t], s.closes[t] = n, closes
+			stands[t>>6] |= 1 << (t & 63)
+			begun[min(n, closeTo+1)] = append(begun[min(n, closeTo+1)], t)
+			if closes && n < closeTo {
+				ended[n] = append(ended[n], t)
+			}
 		}
 	}
 	for i, n := 0, len(v.nodeByte); i < n; {
@@ -67,13 +68,36 @@ func (m *machine) spell() *spelling {
 			i = int(v.nodeEnd[i])
 			continue
 		}
-		if from == start && chars[d] < notInString-1 {
+		if from == start && chars[d] < closeTo+1 {
 			chars[d]++
 		}
 		if tok := v.nodeTok[i]; tok >= 0 {
 			set(tok, chars[d], false)
 		}
 		i++
+	}
+	s := &spelling{over: make([][]uint64, closeTo+1), under: make([][]uint64, closeTo+1)}
+	with := func(mask []uint64, tokens []int32) []uint64 {
+		mask = slices.Clone(mask)
+		for _, t := range tokens {
+			mask[t>>6] |= 1 << (t & 63)
+		}
+		return mask
+	}
+	for i := range stands {
+		stands[i] = ^stands[i]
+	}
+	last := stands
+	for n := closeTo; n >= 0; n-- {
+		last = with(last, begun[n+1])
+		s.over[n] = last
+	}
+	last = make([]uint64, v.MaskWords())
+	for n := range s.under {
+		if n > 0 {
+			last = with(last, ended[n-1])
+		}
+		s.under[n] = last
 	}
 	v.spelling = s
 	return s
@@ -88,19 +112,14 @@ func (m *machine) countInner(lo, hi int32) *inner {
 	m.masks.inner.addAll(base.tokens)
 	acc := m.masks.inner.dense()
 	lost := make([]uint64, len(acc))
+	over, under := s.over[hi], s.under[lo]
 	for i := range acc {
-		var bad uint64
-		for t := i * 64; t < min(i*64+64, len(s.chars)); t++ {
-			if c := int32(s.chars[t]); c > hi || (c < lo && s.closes[t]) {
-				bad |= 1 << (t & 63)
-			}
-		}
-		acc[i] &^= bad
-		lost[i] = bad
+		lost[i] = over[i] | under[i]
+		acc[i] &^= lost[i]
 	}
 	in := &inner{tokens: packMask(acc)}
 	for _, x := range base.exits {
-		in.exits = append(in.exits, exits{label: x.label, rest: x.rest, lost: lost})
+		in.exits = append(in.exits, exits{taken: true, label: x.label, rest: x.rest, lost: lost})
 	}
 	return in
 }

@@ -5,27 +5,32 @@ package grammar
 
 // reference is a state that most tokens treat like id and whose mask is known
 // or shared by many: the same without upper bounds on counts, plain text, or
-// where most characters lead.
-func (m *machine) reference(id nodeID) nodeID {
+// where most characters lead. slack is at least 0 where it is id without a
+// bound on the characters of its head, and all of that can be ended in so many.
+func (m *machine) reference(id nodeID) (ref nodeID, slack int) {
+	m.pairs.steps = 0
 	if id < m.base {
-		return id
+		return id, -1
 	}
 	if nd := m.nodes[id]; nd.kind == kCat {
 		if rest, _, ok := m.splitBound(nd.a); ok {
 			// Only expressions of whole characters are counted by reachOf.
-			if m.masks.slack = m.reachOf(rest); m.masks.slack >= 0 && m.nodes[rest].whole != 0 {
-				return m.cat(rest, nd.b)
+			if slack := m.reachOf(rest); slack >= 0 && m.nodes[rest].whole != 0 {
+				return m.cat(rest, nd.b), slack
 			}
 		}
 	}
-	if free := m.unbounded(id); free != id {
-		return free
+	if free := m.uncounted(id); free != id {
+		return free, -1
 	}
-	for _, e := range []encoder{encString, encKey} {
-		if free := m.freeText[e]; m.resembles(id, free) {
-			return free
-		}
+	if free, ok := m.anyBut(id); ok {
+		return free, -1
 	}
+	m.pairs.steps = pairSteps
+	if e := m.spelledBy(id); e > encRaw && m.resembles(id, m.freeText[e]) {
+		return m.freeText[e], -1
+	}
+	m.pairs.steps = 0
 	// A state to which ordinary letters lead and in which they stay, such as
 	// the one before any part of a pattern was seen.
 	to, stay := m.pool.step(id, 'q'), true
@@ -33,28 +38,100 @@ func (m *machine) reference(id nodeID) nodeID {
 		stay = stay && to != rxEmpty && m.pool.step(id, b) == to && m.pool.step(to, b) == to
 	}
 	if stay {
-		return to
+		return to, -1
 	}
-	return id
+	return id, -1
 }
 
-// resembles reports whether most first characters lead from id to where they
-// lead from free.
-func (m *machine) resembles(id, free nodeID) bool {
-	same, all := 0, 0
-	letters := uint64(1)<<sigOf['a'] | 1<<sigOf['z']
-	for b := byte('a'); b <= 'z'; b++ {
-		all++
-		x, y := m.pool.step(id, b), m.pool.step(free, b)
-		if x != rxEmpty && m.like(x, y, 8, 8, letters) {
-			same++
+// spelledBy is the encoder of the characters that id begins with, encRaw where
+// its structure does not tell.
+func (m *machine) spelledBy(id nodeID) encoder {
+	for {
+		nd := &m.nodes[id]
+		if nd.whole != 0 {
+			return encoder(nd.whole - 1)
+		}
+		switch nd.kind {
+		case kCat:
+			if e := m.spelledBy(nd.a); e != encRaw {
+				return e
+			}
+			id = nd.b
+		case kRep:
+			id = nd.a
+		case kAlt, kAnd:
+			id = nd.list[len(nd.list)-1]
+		default:
+			return encRaw
 		}
 	}
-	return 2*same > all
+}
+
+// anyBut reports whether id is any text but certain words, with something
+// behind it, and returns the same without the exception.
+func (m *machine) anyBut(id nodeID) (nodeID, bool) {
+	nd := &m.nodes[id]
+	if nd.kind != kCat || m.nodes[nd.a].kind != kAnd {
+		return 0, false
+	}
+	free := rxEmpty
+	for _, x := range m.nodes[nd.a].list {
+		c := &m.nodes[x]
+		switch {
+		case c.whole != 0 && x == m.anyText[c.whole-1]:
+			free = x
+		case c.kind != kNot || m.nodes[c.a].kind != kLeaf:
+			return 0, false
+		}
+	}
+	if free == rxEmpty {
+		return 0, false
+	}
+	return m.cat(free, nd.b), true
+}
+
+// resembles reports whether a walk of id is much shorter against the answer of
+// free than alone, judged by some first bytes.
+func (m *machine) resembles(id, free nodeID) bool {
+	v := m.vocab
+	alone, against := int32(0), int32(0) // nodes that have to be visited
+	for _, b := range []byte(" cs-P0\xE4") {
+		x := m.pool.step(id, b)
+		i := v.roots[b]
+		if i < 0 || x == rxEmpty {
+			continue
+		}
+		y, end := m.pool.step(free, b), v.nodeEnd[i]
+		for i++; i < end; i = v.nodeEnd[i] {
+			p, q := m.pool.step(x, v.nodeByte[i]), m.pool.step(y, v.nodeByte[i])
+			if p == rxEmpty {
+				continue
+			}
+			size, sig := v.nodeEnd[i]-i, v.nodeSig[i]
+			if !m.pool.loops(p, sig) {
+				alone += size
+			}
+			if p != q && (q == rxEmpty || !m.like(p, q, int32(v.nodeHigh[i]), int32(v.nodeChars[i]), sig) && !m.alike(p, q, int32(v.nodeHigh[i]), sig)) {
+				against += size
+			}
+		}
+	}
+	return 2*against < alone
 }
 
 // manyTimes is the least bound that is worth comparing with no bound.
 const manyTimes = 8
+
+// uncounted is id without the bounds of its counts. At the head, where what
+// follows begins with other bytes than what is counted, the lower one goes too.
+func (m *machine) uncounted(id nodeID) nodeID {
+	if nd := m.nodes[id]; nd.kind == kCat && (nd.flags&fImpure) == 0 {
+		if r := m.nodes[nd.a]; r.kind == kRep && r.n >= manyTimes && r.m > 0 && m.firstSig(r.a)&m.firstSig(nd.b)&^(1<<sigOf['\\']) == 0 {
+			return m.cat(m.rep(r.a, 0, -1), nd.b)
+		}
+	}
+	return m.unbounded(id)
+}
 
 // unbounded drops the upper bounds of the counts in id.
 func (m *machine) unbounded(id nodeID) nodeID {
@@ -64,7 +141,7 @@ func (m *machine) unbounded(id nodeID) nodeID {
 	}
 	switch nd.kind {
 	case kRep:
-		if nd.n >= manyTimes {
+		if nd.n >= manyTimes || nd.n >= manyTimes/2 && m.nodes[nd.a].least > 1 {
 			return m.rep(nd.a, nd.m, -1)
 		}
 	case kCat:
@@ -92,16 +169,8 @@ func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 		return true
 	}
 	x, y := &m.nodes[a], &m.nodes[b]
-	if x.kind == kAnd || x.kind == kCat && m.nodes[x.a].kind == kAnd {
-		// "At most n characters of r", perhaps with more behind it, against the
-		// same without a bound, where r can always end in time.
-		if c := m.boundedOf(a); c.ok && c.core == b && int(c.bound) > int(chars)+m.masks.slack {
-			return true
-		}
-		if x = &m.nodes[a]; x.kind == kAnd {
-			return false
-		}
-		y = &m.nodes[b]
+	if x.kind == kAnd {
+		return false
 	}
 	if y.flags&fImpure != 0 && (x.kind != kCat || y.kind != kCat) {
 		return false
@@ -139,30 +208,23 @@ func (m *machine) like(a, b nodeID, h, chars int32, sig uint64) bool {
 	return false
 }
 
-// bounded is a state without the bound on the characters of its head.
-type bounded struct {
-	core  nodeID
-	bound int32
-	ok    bool // there is one
-	known bool
-}
-
-// boundedOf divides id, once for each.
-func (m *machine) boundedOf(id nodeID) bounded {
-	if int(id) < len(m.cores) && m.cores[id].known {
-		return m.cores[id]
+// withinBound reports whether a, in the walk of a state against the same
+// without a bound on its characters, is not bounded for chars more of them.
+func (m *machine) withinBound(a nodeID, chars int32, slack int) bool {
+	x := &m.nodes[a]
+	if slack < 0 || x.kind != kCat || m.nodes[x.a].kind != kAnd {
+		return false
 	}
-	c := bounded{known: true}
-	if nd := m.nodes[id]; nd.kind == kAnd {
-		c.core, c.bound, c.ok = m.splitBound(id)
-	} else if c.core, c.bound, c.ok = m.splitBound(nd.a); c.ok {
-		c.core = m.cat(c.core, nd.b)
+	for _, y := range m.nodes[x.a].list {
+		b := &m.nodes[y]
+		if b.kind == kCat { // within a character
+			b = &m.nodes[b.b]
+		}
+		if b.kind == kRep && b.whole != 0 && b.a == m.anyChar[b.whole-1] && b.m == 0 && b.n >= 0 {
+			return int(b.n) > int(chars)+slack
+		}
 	}
-	if n := len(m.nodes); n > len(m.cores) {
-		m.cores = append(m.cores, make([]bounded, n-len(m.cores))...)
-	}
-	m.cores[id] = c
-	return c
+	return false
 }
 
 // firstSig is the groups of the bytes that texts of id begin with, all groups

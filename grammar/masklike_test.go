@@ -28,6 +28,16 @@ func TestMasksOfComparedStates(t *testing.T) {
 		{`{"type":"string","pattern":"in|on","minLength":4}`, `"reason"`},
 		{`{"type":"object","patternProperties":{"[0-9a-f]{6}":{"type":"null"}}}`, `{"012345":null,"name":{"id":1}}`},
 		{`{"type":"object","propertyNames":{"not":{"pattern":"x{3}"}}}`, `{"name":1,"xx":"xxx"}`},
+		{`{"type":"object","propertyNames":{"not":{"pattern":"^[a-z]*$"}}}`, `{"name 1":1,"Xx":"xxx"}`},
+		{`{"type":"object","properties":{"name":{"type":"null"},"note":{"type":"null"},"reason":{"type":"null"}}}`, `{"name":null,"order":1}`},
+		{`{"type":"object","patternProperties":{"^.+$":{"type":"null"}}}`, `{"the or\nder":null,"é ü 語":null}`},
+		{`{"type":"string","pattern":"^.*$","maxLength":20}`, `"the order é 語 and"`},
+		{`{"type":"string","pattern":"^[A-Za-z0-9]{8}-[a-z]{4,9}$"}`, `"The0rder-order"`},
+		{`{"type":"string","pattern":"^[a-z]{9}[a-z]{2,20}-","minLength":3}`, `"recommended-"`},
+		{`{"type":"string","minLength":5,"maxLength":25,"pattern":"^(?:\\S+\\s+){2,9}\\S+$"}`, `"one two three four five"`},
+		{`{"type":"string","pattern":"\\d{4}-\\d\\d"}`, `"in 2024-12 or"`},
+		{`{"type":"string","format":"uri"}`, `"https://example.org/order?name=x#1"`},
+		{`{"type":"string","not":{"pattern":"^[a-z ]{4}"}}`, `"The order"`},
 	} {
 		g, err := Compile(context.Background(), Spec{JSONSchema: []byte(c.schema)}, vocab)
 		if err != nil {

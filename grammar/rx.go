@@ -164,7 +164,7 @@ var basePool = sync.OnceValue(func() *pool {
 	quote := p.bytes(`"`)
 	work := []nodeID{
 		p.seq(quote, p.anyText[encString], quote),
-		p.seq(p.anyText[encKey], p.bytes(`":`)),
+		p.seq(p.anyText[encKey], quote, p.bytes(":")), // as lexObject writes it
 		p.seq(p.anyText[encKey], p.bytes(`"`)),
 	}
 	p.freeText[encString] = p.cat(p.anyText[encString], quote)

@@ -217,6 +217,12 @@ func (p *pool) simplifyAnd(list []nodeID) []nodeID {
 			if o.lo >= nd.m && (nd.n < 0 || (o.hi >= 0 && o.hi <= nd.n)) {
 				return p.dropFrom(list, i)
 			}
+			if nd.m > 0 && o.lo >= nd.m {
+				list = slices.Clone(list)
+				list[i] = p.rep(nd.a, 0, nd.n)
+				slices.Sort(list)
+				return p.simplifyAnd(slices.Compact(list))
+			}
 			if o.kind == kRep && p.nodes[o.a].lo == 1 && p.nodes[o.a].hi == 1 && p.nodes[o.a].whole == nd.whole {
 				m, n := max(o.m, nd.m), o.n
 				if nd.n >= 0 && (n < 0 || nd.n < n) {

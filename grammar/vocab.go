@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 )
@@ -50,6 +51,7 @@ type Vocab struct {
 	roots     [256]int32 // the node of each first byte, or -1
 	order     []int32    // tokens in trie order, first ones of equal texts only
 	dup       map[int32][]int32
+	weight    [64]int32 // trie nodes below which a byte of a group occurs
 
 	// What states of basePool say, shared by all grammars.
 	mu       sync.Mutex
@@ -173,6 +175,9 @@ func (v *Vocab) summarise() {
 		p.high = max(p.high, s.high+1)
 		p.chars = max(p.chars, s.chars+one)
 		p.sig |= s.sig | 1<<sigOf[b]
+		for rest := s.sig; rest != 0; rest &= rest - 1 {
+			v.weight[bits.TrailingZeros64(rest)]++
+		}
 	}
 	for i := range v.roots {
 		v.roots[i] = -1
@@ -205,8 +210,16 @@ var sigOf = func() (out [256]uint8) {
 	group('a', 'f')
 	group('g', 'z')
 	group(0x80, 0xBF)
-	group(0xC0, 0xDF)
-	group(0xE0, 0xFF)
+	group(0xC0, 0xC1)
+	group(0xC2, 0xC2) // blanks and line ends above ASCII begin with C2, E1, E2, E3 and EF
+	group(0xC3, 0xDF)
+	group(0xE0, 0xE0)
+	for b := 0xE1; b <= 0xE3; b++ {
+		group(b, b)
+	}
+	group(0xE4, 0xEE)
+	group(0xEF, 0xEF)
+	group(0xF0, 0xFF)
 	for b := 0x20; b < 0x80; b++ {
 		if out[b] == 0 {
 			group(b, b)
@@ -216,7 +229,12 @@ var sigOf = func() (out [256]uint8) {
 }()
 
 // sigHigh is the groups of bytes above ASCII.
-var sigHigh = uint64(1)<<sigOf[0x80] | 1<<sigOf[0xC0] | 1<<sigOf[0xE0]
+var sigHigh = func() (out uint64) {
+	for b := 0x80; b < 0x100; b++ {
+		out |= 1 << sigOf[b]
+	}
+	return out
+}()
 
 // sigBytes lists the bytes of each group.
 var sigBytes = func() (out [64][]byte) {
