@@ -1,7 +1,6 @@
 package grammar
 
 import (
-	"math/bits"
 	"slices"
 	"strconv"
 )
@@ -126,31 +125,31 @@ func (c *compiler) absorb(list [][]lit) [][]lit {
 		return list
 	}
 	sets := make([][8]uint64, len(list))
-	for i, conj := range list {
-		for _, l := range conj {
-			sets[i][index[l]>>6] |= 1 << (index[l] & 63)
-		}
-	}
+	size := make([]int, len(list)) // literals of each
 	order := make([]int, len(list))
-	for i := range order {
+	for i, conj := range list {
 		order[i] = i
-	}
-	size := func(i int) int {
-		n := 0
-		for _, w := range sets[i] {
-			n += bits.OnesCount64(w)
+		for _, l := range conj {
+			w, bit := index[l]>>6, uint64(1)<<(index[l]&63)
+			if sets[i][w]&bit == 0 {
+				sets[i][w] |= bit
+				size[i]++
+			}
 		}
-		return n
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return size(a) - size(b) })
+	slices.SortStableFunc(order, func(a, b int) int { return size[a] - size[b] })
 	drop := make([]bool, len(list))
-	c.spend(len(list) * len(list) / 16)
-	for k, i := range order {
+	next := 0 // in order: the first with more literals than i
+	for _, i := range order {
+		for next < len(order) && size[order[next]] <= size[i] {
+			next++
+		}
 		if drop[i] {
 			continue
 		}
+		c.spend((len(order) - next) / 16)
 	larger:
-		for _, j := range order[k+1:] {
+		for _, j := range order[next:] {
 			if drop[j] {
 				continue
 			}
