@@ -62,19 +62,35 @@ func (p *pool) step(id nodeID, b byte) nodeID {
 	return n
 }
 
+// eachFirst calls f for every byte that texts of id begin with, and the state
+// behind it, until f says no.
+func (p *pool) eachFirst(id nodeID, f func(b byte, next nodeID) bool) {
+	cls := p.tableOf(id).cls
+	for i, b := range cls.rep {
+		next := p.step(id, b)
+		if next == rxEmpty {
+			continue
+		}
+		end := 256
+		if i+1 < len(cls.rep) {
+			end = int(cls.rep[i+1])
+		}
+		for x := int(b); x < end; x++ {
+			if !f(byte(x), next) {
+				return
+			}
+		}
+	}
+}
+
 // derive is what may follow byte b in the texts of id.
 func (p *pool) derive(id nodeID, b byte) nodeID {
 	p.spend(1)
 	nd := &p.nodes[id]
 	switch nd.kind {
 	case kLeaf:
-		for _, e := range p.leaves[nd.a].edges {
-			if b <= e.hi {
-				if b >= e.lo {
-					return p.leafNode(e.to)
-				}
-				break
-			}
+		if to := p.leaves[nd.a].next(b); to >= 0 {
+			return p.leafNode(to)
 		}
 		return rxEmpty
 	case kCat:

@@ -80,6 +80,7 @@ type writer struct {
 	contIDs  map[contKey]int32
 	repExprs map[repKey]*expr
 
+	labels   map[int32]int32 // see labelled
 	frames   []frame
 	frameIDs map[frame]frameID
 	frameLex [][]item // per frame, nil: not computed

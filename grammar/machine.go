@@ -319,19 +319,10 @@ func (m *machine) firstBytes(p *place) *[4]uint64 {
 
 // firstBytes adds to set the bytes that texts of id begin with.
 func (p *pool) firstBytes(id nodeID, set *[4]uint64) {
-	cls := p.tableOf(id).cls
-	for i, b := range cls.rep {
-		if p.step(id, b) == rxEmpty {
-			continue
-		}
-		end := 256
-		if i+1 < len(cls.rep) {
-			end = int(cls.rep[i+1])
-		}
-		for x := int(b); x < end; x++ {
-			set[x>>6] |= 1 << (x & 63)
-		}
-	}
+	p.eachFirst(id, func(b byte, _ nodeID) bool {
+		set[b>>6] |= 1 << (b & 63)
+		return true
+	})
 }
 
 // maxForced bounds the forced text that is looked for at once, in bytes.

@@ -93,9 +93,8 @@ func (m *machine) computeMask(p *place) *maskEntry {
 				m.walkRest(x.rest, x.lost, next, acc)
 				continue
 			}
-			x.walked += x.size
 			for _, t := range m.vocab.below(x.points) {
-				m.walkBelow(t.trie, next, acc)
+				x.walked += m.walkBelow(t.trie, next, acc)
 			}
 		}
 		if recorded {
@@ -152,7 +151,7 @@ type exits struct {
 	label  int32
 	points []point
 	size   int // trie nodes below the points
-	walked int // how many of them were walked so far
+	walked int // nodes that were visited for want of rest
 	rest   *restTrie
 	taken  bool     // rest is another state's
 	lost   []uint64 // tokens of rest that do not count, as a mask; nil: none
@@ -162,9 +161,9 @@ type exits struct {
 // more, the trie of the vocabulary is walked below each point.
 const maxRests = 30_000
 
-// gatherAfter is how often the tokens that run past a lexeme are walked where
-// they stand in the vocabulary before it is worth gathering their rests.
-const gatherAfter = 8
+// gatherAfter is the visits to nodes of the vocabulary that cost as much as
+// gathering one of them as a rest.
+const gatherAfter = 5
 
 func (m *machine) innerOf(id nodeID) *inner {
 	if in := m.inners[id]; in != nil {
@@ -241,27 +240,23 @@ func (v *Vocab) below(points []point) []point {
 // walking them costs less than looking for a reference.
 func (m *machine) fewBelow(id nodeID) bool {
 	v, size := m.vocab, int32(0)
-	for b, i := range v.roots {
+	m.pool.eachFirst(id, func(b byte, s nodeID) bool {
+		i := v.roots[b]
 		if i < 0 {
-			continue
+			return true
 		}
-		s := m.pool.step(id, byte(b))
-		switch end := v.nodeEnd[i]; {
-		case s == rxEmpty:
-		case end-i <= v.few/8:
+		if end := v.nodeEnd[i]; end-i <= v.few/8 {
 			size += end - i
-		default:
+		} else {
 			for i++; i < end && size <= v.few; i = v.nodeEnd[i] {
 				if size++; m.pool.step(s, v.nodeByte[i]) != rxEmpty {
 					size += v.nodeEnd[i] - i
 				}
 			}
 		}
-		if size > v.few {
-			return false
-		}
-	}
-	return true
+		return size <= v.few
+	})
+	return size <= v.few
 }
 
 // walkNode walks the trie with one lexeme state.
@@ -269,14 +264,51 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 	v, nodes := m.vocab, m.pool
 	acc := &m.masks.inner
 	acc.reset()
+	if nd := &nodes.nodes[id]; nd.kind == kLeaf {
+		m.walkLeaf(int32(nd.a), in)
+		in.tokens = acc.pack()
+		return
+	}
 	states := m.masks.sn
 	states[0] = id
-	for b, i := range v.roots {
-		if i >= 0 && nodes.step(id, byte(b)) != rxEmpty {
+	nodes.eachFirst(id, func(b byte, _ nodeID) bool {
+		if i := v.roots[b]; i >= 0 {
 			m.walkRoot(int(i), in)
 		}
-	}
+		return true
+	})
 	in.tokens = acc.pack()
+}
+
+// walkLeaf is walkNode for an explicit state: no nodes are made on the way.
+func (m *machine) walkLeaf(l int32, in *inner) {
+	v, acc, states := m.vocab, &m.masks.inner, m.masks.sr
+	states[0] = nodeID(l)
+	walk := func(i, n int32) {
+		for i < n {
+			d := v.nodeDepth[i]
+			next := m.leaves[states[d-1]].next(v.nodeByte[i])
+			if next < 0 {
+				i = v.nodeEnd[i]
+				continue
+			}
+			states[d] = nodeID(next)
+			if tok := v.nodeTok[i]; tok >= 0 {
+				v.put(acc, tok)
+			}
+			if x := &m.leaves[next]; x.accept && v.nodeHigh[i] > 0 {
+				in.points = append(in.points, point{i, x.label, false})
+			}
+			i++
+		}
+	}
+	for _, e := range m.leaves[l].edges {
+		for b := int(e.lo); b <= int(e.hi); b++ {
+			if i := v.roots[b]; i >= 0 {
+				walk(i, v.nodeEnd[i])
+			}
+		}
+	}
 }
 
 // walkRoot is walkNode for the tokens that begin with one byte.

@@ -2,29 +2,74 @@ package grammar
 
 import "slices"
 
-// This file answers for strings that must end soon: the place within a string
-// of bounded length from which every character counts.
+// This file answers for strings of any content whose characters are counted.
 
-// spelling is what the tokens are to a string of any content, as masks, for
-// every count up to closeTo: over[n] cannot stand in it or begin more than n
-// characters before it ends, under[n] end it after fewer than n.
-type spelling struct{ over, under [][]uint64 }
+// spelling is what the tokens are to a string of any content, as masks.
+type spelling struct {
+	// over[n] is the tokens that cannot stand in it or begin more than n
+	// characters before it ends, under[n] those that end it after fewer than n.
+	over, under [][]uint64
+	// The same without the tokens that begin more than closeTo characters,
+	// which are few.
+	never, ends []uint64
+	long        []longToken
+}
 
-// closeTo bounds the characters left at which tokens are counted one by one.
+// longToken is a token that begins more than closeTo characters of a string.
+type longToken struct {
+	tok, chars int32
+	closes     bool // it ends the string
+}
+
+// closeTo bounds the counts that have masks of their own.
 const closeTo = 60
 
-// countedString reports whether id is "m to n more characters, then a quote".
+// masksOf is the tokens that begin too many characters for a string of lo to hi
+// more (no bound if hi is negative), and those that end it too early.
+func (s *spelling) masksOf(lo, hi int32) (over, under []uint64) {
+	if hi >= 0 && hi <= closeTo {
+		over = s.over[hi]
+	} else {
+		over = withTokens(s.never, nil)
+	}
+	if lo <= closeTo {
+		under = s.under[lo]
+	} else {
+		under = withTokens(s.ends, nil)
+	}
+	for _, l := range s.long {
+		if hi > closeTo && l.chars > hi {
+			over[l.tok>>6] |= 1 << (l.tok & 63)
+		}
+		if lo > closeTo && l.closes && l.chars < lo {
+			under[l.tok>>6] |= 1 << (l.tok & 63)
+		}
+	}
+	return over, under
+}
+
+// withTokens is a copy of mask with more tokens.
+func withTokens(mask []uint64, tokens []int32) []uint64 {
+	mask = slices.Clone(mask)
+	for _, t := range tokens {
+		mask[t>>6] |= 1 << (t & 63)
+	}
+	return mask
+}
+
+// countedString reports whether id is "lo to hi more characters, then a
+// quote".
 func (m *machine) countedString(id nodeID) (lo, hi int32, ok bool) {
 	nd := &m.nodes[id]
 	free := &m.nodes[m.freeText[encString]]
-	if nd.kind != kCat || nd.b != free.b {
+	if nd.kind != kCat || nd.b != free.b || id == m.freeText[encString] {
 		return 0, 0, false
 	}
 	r := &m.nodes[nd.a]
 	if nd.a == m.anyChar[encString] {
 		return 1, 1, true
 	}
-	return r.m, r.n, r.kind == kRep && r.a == m.anyChar[encString] && r.n >= 0 && r.n <= closeTo
+	return r.m, r.n, r.kind == kRep && r.a == m.anyChar[encString]
 }
 
 // spell computes the spelling of all tokens.
@@ -35,18 +80,22 @@ func (m *machine) spell() *spelling {
 	if v.spelling != nil {
 		return v.spelling
 	}
-	var begun [closeTo + 2][]int32 // tokens by the characters that they begin
-	var ended [closeTo][]int32     // of these, those that end the string
-	stands := make([]uint64, v.MaskWords())
+	var begun [closeTo + 1][]int32 // tokens by the characters that they begin
+	var ended [closeTo + 1][]int32 // of these, those that end the string
+	s := &spelling{never: make([]uint64, v.MaskWords())}
 	start := m.freeText[encString]
 	states := make([]nodeID, v.maxLen+1)
-	chars := make([]uint8, v.maxLen+1)
+	chars := make([]int32, v.maxLen+1)
 	states[0] = start
-	set := func(tok int32, n uint8, closes bool) {
+	set := func(tok int32, n int32, closes bool) {
 		for _, t := range append([]int32{tok}, v.dup[tok]...) {
-			stands[t>>6] |= 1 << (t & 63)
-			begun[min(n, closeTo+1)] = append(begun[min(n, closeTo+1)], t)
-			if closes && n < closeTo {
+			s.never[t>>6] |= 1 << (t & 63) // inverted below
+			if n > closeTo {
+				s.long = append(s.long, longToken{t, n, closes})
+				continue
+			}
+			begun[n] = append(begun[n], t)
+			if closes {
 				ended[n] = append(ended[n], t)
 			}
 		}
@@ -68,7 +117,7 @@ func (m *machine) spell() *spelling {
 			i = int(v.nodeEnd[i])
 			continue
 		}
-		if from == start && chars[d] < closeTo+1 {
+		if from == start {
 			chars[d]++
 		}
 		if tok := v.nodeTok[i]; tok >= 0 {
@@ -76,43 +125,42 @@ func (m *machine) spell() *spelling {
 		}
 		i++
 	}
-	s := &spelling{over: make([][]uint64, closeTo+1), under: make([][]uint64, closeTo+1)}
-	with := func(mask []uint64, tokens []int32) []uint64 {
-		mask = slices.Clone(mask)
-		for _, t := range tokens {
-			mask[t>>6] |= 1 << (t & 63)
+	for i := range s.never {
+		s.never[i] = ^s.never[i]
+	}
+	s.over, s.under = make([][]uint64, closeTo+1), make([][]uint64, closeTo+1)
+	last := s.never
+	for _, l := range s.long {
+		last = withTokens(last, []int32{l.tok})
+	}
+	s.over[closeTo] = last
+	for n := closeTo - 1; n >= 0; n-- {
+		if len(begun[n+1]) > 0 {
+			last = withTokens(last, begun[n+1])
 		}
-		return mask
-	}
-	for i := range stands {
-		stands[i] = ^stands[i]
-	}
-	last := stands
-	for n := closeTo; n >= 0; n-- {
-		last = with(last, begun[n+1])
 		s.over[n] = last
 	}
 	last = make([]uint64, v.MaskWords())
 	for n := range s.under {
-		if n > 0 {
-			last = with(last, ended[n-1])
-		}
 		s.under[n] = last
+		if len(ended[n]) > 0 {
+			last = withTokens(last, ended[n])
+		}
 	}
+	s.ends = last
 	v.spelling = s
 	return s
 }
 
-// countInner is the inner of a string that must end within lo to hi
+// countInner is the inner of a string that ends after lo to hi more
 // characters.
 func (m *machine) countInner(lo, hi int32) *inner {
+	over, under := m.spell().masksOf(lo, hi)
 	base := m.innerOf(m.freeText[encString])
-	s := m.spell()
 	m.masks.inner.reset()
 	m.masks.inner.addAll(base.tokens)
 	acc := m.masks.inner.dense()
 	lost := make([]uint64, len(acc))
-	over, under := s.over[hi], s.under[lo]
 	for i := range acc {
 		lost[i] = over[i] | under[i]
 		acc[i] &^= lost[i]

@@ -126,7 +126,7 @@ const manyTimes = 8
 // follows begins with other bytes than what is counted, the lower one goes too.
 func (m *machine) uncounted(id nodeID) nodeID {
 	if nd := m.nodes[id]; nd.kind == kCat && (nd.flags&fImpure) == 0 {
-		if r := m.nodes[nd.a]; r.kind == kRep && r.n >= manyTimes && r.m > 0 && m.firstSig(r.a)&m.firstSig(nd.b)&^(1<<sigOf['\\']) == 0 {
+		if r := m.nodes[nd.a]; r.kind == kRep && (r.n < 0 || r.n >= manyTimes) && r.m > 0 && m.firstSig(r.a)&m.firstSig(nd.b)&^(1<<sigOf['\\']) == 0 {
 			return m.cat(m.rep(r.a, 0, -1), nd.b)
 		}
 	}

@@ -69,3 +69,36 @@ func TestMasksOfComparedStates(t *testing.T) {
 		}
 	}
 }
+
+// TestMasksOfCountedStrings has tokens that are longer than the counts that are
+// kept as masks.
+func TestMasksOfCountedStrings(t *testing.T) {
+	tokens := [][]byte{[]byte(`"`), []byte(`",`), []byte(`]`), []byte(`["`), []byte(`é`), []byte("\xc3"), []byte("\xa9"), []byte(`\n`), []byte(`\u00`), []byte("\n")}
+	for _, n := range []int{1, 2, 3, 40, 59, 60, 61, 62, 75, 90} {
+		tokens = append(tokens, []byte(strings.Repeat("a", n)), []byte(strings.Repeat("b", n)+`"`), []byte(strings.Repeat("b", n)+`","b`), []byte(strings.Repeat("é", n)+`"]`))
+	}
+	vocab, err := NewVocab(tokens, VocabOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bits := make([]uint64, vocab.MaskWords())
+	for _, bounds := range []string{`"minLength":3`, `"minLength":70`, `"minLength":61,"maxLength":61`, `"minLength":60,"maxLength":76`, `"maxLength":70`, `"minLength":100`, `"minLength":2,"maxLength":130`} {
+		g, err := Compile(context.Background(), Spec{JSONSchema: []byte(`{"type":"array","items":{"type":"string",` + bounds + `}}`)}, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := g.Start()
+		text := `["` + strings.Repeat("aé", 29) + "aaa"
+		for i := range len(text) {
+			s.Mask(bits)
+			for id, token := range tokens {
+				if p, _ := g.m.walk(s.at, token); has(bits, int32(id)) != (p != nil) {
+					t.Fatalf("%s after %q: token %q: the mask says %v", bounds, text[:i], token, has(bits, int32(id)))
+				}
+			}
+			if s, err = s.AcceptBytes([]byte(text[i : i+1])); err != nil {
+				break // too long by now
+			}
+		}
+	}
+}

@@ -73,8 +73,7 @@ func (w *writer) tail(o *objectNode, p *objectPlan, i int32) []int32 {
 		return p.tails[i]
 	}
 	text := o.names[i].text + p.suffix
-	w.leaves = append(w.leaves, leaf{accept: true, label: i + 1})
-	l := int32(len(w.leaves) - 1)
+	l := w.labelled(i + 1)
 	out := make([]int32, len(text)+1)
 	out[len(text)] = l
 	for d := len(text) - 1; d >= 0; d-- {
@@ -83,4 +82,19 @@ func (w *writer) tail(o *objectNode, p *objectPlan, i int32) []int32 {
 	}
 	p.tails[i] = out
 	return out
+}
+
+// labelled is the accepting state of a name with a label; names of different
+// objects share it, and with it the states before it.
+func (w *writer) labelled(label int32) int32 {
+	if l, ok := w.labels[label]; ok {
+		return l
+	}
+	if w.labels == nil {
+		w.labels = map[int32]int32{}
+	}
+	w.leaves = append(w.leaves, leaf{accept: true, label: label})
+	l := int32(len(w.leaves) - 1)
+	w.labels[label] = l
+	return l
 }

@@ -1,10 +1,5 @@
 package grammar
 
-import (
-	"bytes"
-	"slices"
-)
-
 // This file follows tokens past the end of a lexeme.
 
 // restTrie is the rests of tokens behind the end of a lexeme, as a trie in
@@ -17,48 +12,58 @@ type restTrie struct {
 	tokens []int32
 }
 
-// gather builds the trie of what follows at points of the vocabulary's trie.
+// gather builds the trie of what follows at points of the vocabulary's trie: the
+// subtrees laid over one another.
 func (m *machine) gather(points []point) *restTrie {
-	type rest struct {
-		text []byte
-		tok  int32
-	}
 	v := m.vocab
-	var list []rest
-	for _, p := range points {
-		at := int(v.nodeDepth[p.trie])
-		for i := p.trie + 1; i < v.nodeEnd[p.trie]; i++ {
-			if tok := v.nodeTok[i]; tok >= 0 {
-				list = append(list, rest{v.tokens[tok][at:], tok})
+	t := &restTrie{}
+	below := make([]int32, len(points))
+	for i, p := range points {
+		below[i] = p.trie
+	}
+	var merge func(parents []int32, depth uint16)
+	merge = func(parents []int32, depth uint16) {
+		var start [257]int32 // by byte, in children
+		for _, n := range parents {
+			for i := n + 1; i < v.nodeEnd[n]; i = v.nodeEnd[i] {
+				start[int(v.nodeByte[i])+1]++
 			}
 		}
-	}
-	slices.SortFunc(list, func(a, b rest) int { return bytes.Compare(a.text, b.text) })
-	t := &restTrie{}
-	var path []int32
-	var prev []byte
-	for _, r := range list {
-		common := 0
-		for common < len(r.text) && common < len(prev) && r.text[common] == prev[common] {
-			common++
+		for b := range 256 {
+			start[b+1] += start[b]
 		}
-		for len(path) > common {
-			t.end[path[len(path)-1]] = int32(len(t.b))
-			path = path[:len(path)-1]
+		if start[256] == 0 {
+			return
 		}
-		for d := common; d < len(r.text); d++ {
-			path = append(path, int32(len(t.b)))
-			t.b = append(t.b, r.text[d])
-			t.depth = append(t.depth, uint16(d+1))
+		children, at := make([]int32, start[256]), start
+		for _, n := range parents {
+			for i := n + 1; i < v.nodeEnd[n]; i = v.nodeEnd[i] {
+				b := v.nodeByte[i]
+				children[at[b]] = i
+				at[b]++
+			}
+		}
+		for len(children) > 0 {
+			b, n := v.nodeByte[children[0]], 1
+			for n < len(children) && v.nodeByte[children[n]] == b {
+				n++
+			}
+			node := len(t.b)
+			t.b = append(t.b, b)
+			t.depth = append(t.depth, depth)
 			t.end = append(t.end, 0)
 			t.from = append(t.from, int32(len(t.tokens)))
+			for _, c := range children[:n] {
+				if tok := v.nodeTok[c]; tok >= 0 {
+					t.tokens = append(t.tokens, tok)
+				}
+			}
+			merge(children[:n], depth+1)
+			t.end[node] = int32(len(t.b))
+			children = children[n:]
 		}
-		t.tokens = append(t.tokens, r.tok)
-		prev = r.text
 	}
-	for _, n := range path {
-		t.end[n] = int32(len(t.b))
-	}
+	merge(below, 1)
 	t.from = append(t.from, int32(len(t.tokens)))
 	return t
 }
@@ -90,13 +95,15 @@ func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc *tokenSet) 
 	}
 }
 
-// walkBelow adds the tokens below a trie node whose rests p allows.
-func (m *machine) walkBelow(root int32, p *place, acc *tokenSet) {
+// walkBelow adds the tokens below a trie node whose rests p allows, and returns
+// how many nodes it visited.
+func (m *machine) walkBelow(root int32, p *place, acc *tokenSet) (visited int) {
 	v := m.vocab
 	states := m.masks.sp
 	base := v.nodeDepth[root]
 	states[0] = p
 	for i, n := root+1, v.nodeEnd[root]; i < n; {
+		visited++
 		d := v.nodeDepth[i] - base
 		s := states[d-1]
 		b := v.nodeByte[i]
@@ -115,4 +122,5 @@ func (m *machine) walkBelow(root int32, p *place, acc *tokenSet) {
 		}
 		i++
 	}
+	return visited
 }

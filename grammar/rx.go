@@ -85,6 +85,19 @@ type edge struct {
 	to     int32 // a leaf
 }
 
+// next is the state behind a byte, -1 where there is none.
+func (l *leaf) next(b byte) int32 {
+	for i := range l.edges {
+		if e := &l.edges[i]; b <= e.hi {
+			if b >= e.lo {
+				return e.to
+			}
+			break
+		}
+	}
+	return -1
+}
+
 const leafEnd = 0 // accepts and has no edges
 
 type nodeKey struct {

@@ -46,6 +46,7 @@ func (c *compiler) compileValue(v *valueNode) {
 		}
 	}
 	var alts []nodeID
+	var fixed []string // texts that are told by themselves: one trie
 	for _, typ := range []typeMask{tNull, tBool, tNumber, tString, tArray, tObject} {
 		t := c.restrict(v.f, typ, false)
 		if t.kind == trFalse {
@@ -53,14 +54,19 @@ func (c *compiler) compileValue(v *valueNode) {
 		}
 		switch typ {
 		case tNull, tBool:
-			alts = append(alts, c.words(c.literals(t, typ)))
+			fixed = append(fixed, c.literals(t, typ)...)
 		case tNumber:
 			alts = append(alts, c.numberLang(t))
 		case tString:
+			if t.kind == trLit && !t.lit.neg && c.fs.atoms[t.lit.atom].kind == aEnum {
+				for _, v := range c.fs.atoms[t.lit.atom].values {
+					fixed = append(fixed, `"`+keyText(v.str)+`"`)
+				}
+				continue
+			}
 			quote := c.bytes(`"`)
 			alts = append(alts, c.seq(quote, c.stringLang(t, encString), quote))
 		default:
-			var fixed []string
 			list, exact := c.dnf(t)
 			if !exact {
 				c.leftOut()
@@ -80,10 +86,9 @@ func (c *compiler) compileValue(v *valueNode) {
 					}
 				}
 			}
-			alts = append(alts, c.words(fixed))
 		}
 	}
-	v.scalar = c.alt(alts...)
+	v.scalar = c.alt(append(alts, c.words(fixed))...)
 	if !c.nonEmpty(v.scalar) {
 		v.scalar = rxEmpty
 	}
