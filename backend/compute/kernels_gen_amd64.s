@@ -10001,7 +10001,7 @@ loop1:
 	RET
 
 // func gemmInt5AVX512(a *byte, t int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt5AVX512(SB), NOSPLIT, $0-16
 	MOVQ         a+0(FP), AX
 	MOVQ         t+8(FP), CX
@@ -10872,6 +10872,11 @@ loop2:
 	VPSRAD        $0x03, Z4, Z4
 	VPBROADCASTD  4(AX), Z5
 	VPSRAD        $0x03, Z5, Z5
+	PREFETCHT0    4096(DI)
+	PREFETCHT0    4160(DI)
+	PREFETCHT0    4224(DI)
+	PREFETCHT0    4288(DI)
+	PREFETCHT0    4352(DI)
 	VMOVDQU64     (DI), Z7
 	VPANDD        Z2, Z7, Z6
 	VPSRLD        $0x04, Z7, Z7
@@ -10952,6 +10957,11 @@ t1:
 loop1:
 	VPBROADCASTD  (AX), Z3
 	VPSRAD        $0x03, Z3, Z3
+	PREFETCHT0    4096(DI)
+	PREFETCHT0    4160(DI)
+	PREFETCHT0    4224(DI)
+	PREFETCHT0    4288(DI)
+	PREFETCHT0    4352(DI)
 	VMOVDQU64     (DI), Z5
 	VPANDD        Z1, Z5, Z4
 	VPSRLD        $0x04, Z5, Z5
@@ -11623,7 +11633,7 @@ DATA sixteens256<>+28(SB)/4, $0x10101010
 GLOBL sixteens256<>(SB), RODATA|NOPTR, $32
 
 // func gemmInt5MinAVX512(a *byte, t int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt5MinAVX512(SB), NOSPLIT, $0-16
 	MOVQ         a+0(FP), AX
 	MOVQ         t+8(FP), CX
@@ -12511,6 +12521,11 @@ t2:
 loop2:
 	VPXORD           Z4, Z4, Z4
 	VPXORD           Z5, Z5, Z5
+	PREFETCHT0       4096(DI)
+	PREFETCHT0       4160(DI)
+	PREFETCHT0       4224(DI)
+	PREFETCHT0       4288(DI)
+	PREFETCHT0       4352(DI)
 	VMOVDQU64        (DI), Z7
 	VPANDD           Z2, Z7, Z6
 	VPSRLD           $0x04, Z7, Z7
@@ -12595,6 +12610,11 @@ t1:
 
 loop1:
 	VPXORD           Z3, Z3, Z3
+	PREFETCHT0       4096(DI)
+	PREFETCHT0       4160(DI)
+	PREFETCHT0       4224(DI)
+	PREFETCHT0       4288(DI)
+	PREFETCHT0       4352(DI)
 	VMOVDQU64        (DI), Z5
 	VPANDD           Z1, Z5, Z4
 	VPSRLD           $0x04, Z5, Z5
@@ -13228,7 +13248,7 @@ loop1:
 	RET
 
 // func gemmInt4AVX512(a *byte, t int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt4AVX512(SB), NOSPLIT, $0-16
 	MOVQ         a+0(FP), AX
 	MOVQ         t+8(FP), CX
@@ -13996,6 +14016,10 @@ loop2:
 	VPSRAD        $0x04, Z3, Z3
 	VPBROADCASTD  4(AX), Z4
 	VPSRAD        $0x04, Z4, Z4
+	PREFETCHT0    4096(DI)
+	PREFETCHT0    4160(DI)
+	PREFETCHT0    4224(DI)
+	PREFETCHT0    4288(DI)
 	VMOVDQU64     (DI), Z6
 	VPANDD        Z2, Z6, Z5
 	VPSRLD        $0x04, Z6, Z6
@@ -14059,6 +14083,10 @@ t1:
 loop1:
 	VPBROADCASTD  (AX), Z2
 	VPSRAD        $0x04, Z2, Z2
+	PREFETCHT0    4096(DI)
+	PREFETCHT0    4160(DI)
+	PREFETCHT0    4224(DI)
+	PREFETCHT0    4288(DI)
 	VMOVDQU64     (DI), Z4
 	VPANDD        Z1, Z4, Z3
 	VPSRLD        $0x04, Z4, Z4
@@ -14434,7 +14462,7 @@ loop1:
 	RET
 
 // func gemmInt4MinAVX512(a *byte, t int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt4MinAVX512(SB), NOSPLIT, $0-16
 	MOVQ         a+0(FP), AX
 	MOVQ         t+8(FP), CX
@@ -15219,6 +15247,10 @@ t2:
 loop2:
 	VPXORD           Z3, Z3, Z3
 	VPXORD           Z4, Z4, Z4
+	PREFETCHT0       4096(DI)
+	PREFETCHT0       4160(DI)
+	PREFETCHT0       4224(DI)
+	PREFETCHT0       4288(DI)
 	VMOVDQU64        (DI), Z6
 	VPANDD           Z2, Z6, Z5
 	VPSRLD           $0x04, Z6, Z6
@@ -15286,6 +15318,10 @@ t1:
 
 loop1:
 	VPXORD           Z2, Z2, Z2
+	PREFETCHT0       4096(DI)
+	PREFETCHT0       4160(DI)
+	PREFETCHT0       4224(DI)
+	PREFETCHT0       4288(DI)
 	VMOVDQU64        (DI), Z4
 	VPANDD           Z1, Z4, Z3
 	VPSRLD           $0x04, Z4, Z4

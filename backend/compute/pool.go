@@ -17,16 +17,11 @@ import (
 type Pool struct {
 	threads int
 
-	section atomic.Uint32 // number of the current one
-	_       [60]byte
-	left    atomic.Int64 // blocks not yet finished
-	_       [56]byte
+	section uint32 // number of the current one
 	lanes   []lane
-
-	// Of the current section.
-	fn    func(worker, task int)
-	items int
-	block int // items that are taken at once
+	_       [64]byte
+	left    atomic.Int64 // blocks not yet finished
+	_       [120]byte
 
 	sleeping atomic.Int32
 	closed   atomic.Bool
@@ -41,9 +36,18 @@ type Pool struct {
 // lie; threads that have none left take them from the end. Either is one
 // compare-and-swap, so a thread that was late for a section cannot take a block
 // of it.
+//
+// All that a thread must know of a section lies in its lane, so that it waits for
+// one cache line only.
 type lane struct {
 	state atomic.Uint64
-	_     [56]byte
+
+	// Of the section, to be read by who has taken a block of it.
+	fn    func(worker, task int)
+	items int
+	block int // items that are taken at once
+
+	_ [96]byte
 }
 
 // maxBlocks is the number of blocks that a lane can count.
@@ -86,14 +90,14 @@ func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
 		}
 		return
 	}
-	p.fn, p.items, p.block = fn, n, block
 	p.left.Store(int64(blocks))
-	section := p.section.Load() + 1
+	p.section++
 	for w := range p.lanes {
 		from, to := w*blocks/p.threads, (w+1)*blocks/p.threads
-		p.lanes[w].state.Store(uint64(section)<<32 | uint64(to)<<16 | uint64(from))
+		l := &p.lanes[w]
+		l.fn, l.items, l.block = fn, n, block
+		l.state.Store(uint64(p.section)<<32 | uint64(to)<<16 | uint64(from))
 	}
-	p.section.Store(section)
 	if p.sleeping.Load() > 0 {
 		p.mu.Lock()
 		p.wake.Broadcast()
@@ -115,10 +119,10 @@ func (p *Pool) work(worker int) {
 			if !ok {
 				break
 			}
-			// The block is ours, so the section cannot end and fn is stable.
-			from := b * p.block
-			for i := from; i < min(p.items, from+p.block); i++ {
-				p.fn(worker, i)
+			// The block is ours, so the section cannot end and the rest of l is stable.
+			from := b * l.block
+			for i := from; i < min(l.items, from+l.block); i++ {
+				l.fn(worker, i)
 			}
 			n++
 		}
@@ -148,40 +152,43 @@ func (l *lane) take(first bool) (block int, ok bool) {
 
 func (p *Pool) worker(w int) {
 	defer p.done.Done()
-	seen := uint32(0)
+	l, seen := &p.lanes[w], uint32(0)
 	for {
-		if !p.spin(seen) {
-			p.sleep(seen)
+		if !p.spin(l, seen) {
+			p.sleep(l, seen)
 		}
 		if p.closed.Load() {
 			return
 		}
-		seen = p.section.Load()
+		seen = l.section()
 		p.work(w)
 	}
 }
 
+func (l *lane) section() uint32 { return uint32(l.state.Load() >> 32) }
+
 // spin waits for a section after the one seen and tells whether there is one.
-func (p *Pool) spin(seen uint32) bool {
+func (p *Pool) spin(l *lane, seen uint32) bool {
 	var start time.Time
-	for i := 0; ; i++ {
-		if p.section.Load() != seen || p.closed.Load() {
+	for i := 1; ; i++ {
+		if l.section() != seen || p.closed.Load() {
 			return true
 		}
 		pause()
-		switch {
-		case i == 64:
-			start = time.Now()
-		case i > 64 && i%64 == 0 && time.Since(start) > spinFor:
-			return false
+		if i%64 == 0 {
+			if start.IsZero() {
+				start = time.Now()
+			} else if time.Since(start) > spinFor {
+				return false
+			}
 		}
 	}
 }
 
-func (p *Pool) sleep(seen uint32) {
+func (p *Pool) sleep(l *lane, seen uint32) {
 	p.mu.Lock()
 	p.sleeping.Add(1)
-	for p.section.Load() == seen && !p.closed.Load() {
+	for l.section() == seen && !p.closed.Load() {
 		p.wake.Wait()
 	}
 	p.sleeping.Add(-1)

@@ -39,6 +39,11 @@ var (
 
 const tile = 8
 
+// Kernels of 4-bit weights have so many instructions for a cache line that those in
+// flight do not cover the latency of memory: for up to farTokens tokens, where weights
+// come from there, they fetch weights that lie far bytes ahead.
+const farTokens, far = 2, 4096
+
 // blockBytes is Kind.blockBytes.
 func (k gemmKind) blockBytes() int {
 	switch {
@@ -150,6 +155,11 @@ func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) 
 		}
 		groups := 8 / k.halves
 		if k.four {
+			if t <= farTokens {
+				for at := 0; at < k.blockBytes(); at += 64 {
+					PREFETCHT0(Mem{Base: w, Disp: far + at})
+				}
+			}
 			for g := range 4 {
 				lo, hi := k.groups(w, g, mask, sixteen)
 				for i := range dot {
