@@ -20,28 +20,14 @@ type Limits struct {
 // It takes about a third of a second and 256 MiB of memory. Figures are the best
 // of several runs, so that other work on the machine disturbs them little.
 func MeasureLimits(threads int) (Limits, error) {
-	const size = 256 << 20
-	mem, err := NewMemory(size)
+	r, err := NewReadMeter(threads)
 	if err != nil {
 		return Limits{}, err
 	}
-	defer mem.Free()
-	b := mem.Bytes()
-	for i := 0; i < len(b); i += 4096 {
-		b[i] = 1 // make it resident
-	}
-	p := NewPool(threads)
-	defer p.Close()
+	defer r.Close()
+	p := r.pool
 	l := Limits{Threads: p.Threads()}
-	// Each run reads another part, so that none of it is in a cache.
-	const part, piece = 32 << 20, 1 << 20
-	next := 0
-	read := measure(2*size/part, func() {
-		from := b[next*part:][:part]
-		next = (next + 1) % (size / part)
-		p.Run(part/piece, func(_, i int) { readPeak(from[i*piece:][:piece]) })
-	})
-	l.ReadGBs = part / read
+	l.ReadGBs = readPart / measure(2*len(r.mem.Bytes())/readPart, r.read)
 	const tasks, n = 64, 1000
 	dots := measure(30, func() { p.Run(tasks, func(_, _ int) { dotPeak(n) }) })
 	l.Int8GMACs = tasks * float64(n*dotPeakMACs) / dots
@@ -53,6 +39,55 @@ func MeasureLimits(threads int) (Limits, error) {
 		l.BF16GMACs = tasks * float64(n*brainPeakMACs) / brains
 	}
 	return l, nil
+}
+
+// A ReadMeter measures how fast memory can be read at the moment: on a machine that
+// others use too the rate changes from second to second, so that what is to be
+// compared with it is measured between two of its figures.
+type ReadMeter struct {
+	mem  *Memory
+	pool *Pool
+	at   int
+}
+
+// Each read is of another part, so that none of it is in a cache.
+const readSize, readPart, readPiece = 256 << 20, 32 << 20, 1 << 20
+
+// NewReadMeter returns a meter that reads with the given number of threads, 0 for one
+// per core. It takes 256 MiB until it is closed.
+func NewReadMeter(threads int) (*ReadMeter, error) {
+	mem, err := NewMemory(readSize)
+	if err != nil {
+		return nil, err
+	}
+	b := mem.Bytes()
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1 // make it resident
+	}
+	return &ReadMeter{mem: mem, pool: NewPool(threads)}, nil
+}
+
+// Close frees the memory and ends the threads.
+func (r *ReadMeter) Close() {
+	r.pool.Close()
+	r.mem.Free()
+}
+
+// Rate reads for d and returns 10^9 bytes per second, pauses included that the
+// threads made because the machine had other work.
+func (r *ReadMeter) Rate(d time.Duration) float64 {
+	start, n := time.Now(), 0
+	for n == 0 || time.Since(start) < d {
+		r.read()
+		n++
+	}
+	return float64(n) * readPart / float64(time.Since(start).Nanoseconds())
+}
+
+func (r *ReadMeter) read() {
+	from := r.mem.Bytes()[r.at:][:readPart]
+	r.at = (r.at + readPart) % readSize
+	r.pool.Run(readPart/readPiece, func(_, i int) { readPeak(from[i*readPiece:][:readPiece]) })
 }
 
 // measure returns the shortest duration of f in nanoseconds.

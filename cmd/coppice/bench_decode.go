@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/coppice-run/coppice/backend/compute"
 	"github.com/coppice-run/coppice/backend/model"
 )
 
@@ -67,11 +69,10 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 			if err != nil {
 				return rows, err
 			}
-			limit := s.decodeLimit(depth + p.tokens/2)
-			w := s.mod.Work(depth + p.tokens/2)
+			bytes := s.decodeBytes(depth + p.tokens/2)
 			rows = append(rows,
-				benchRow{What: s.label(fmt.Sprintf("decode at depth %d (limit: read bandwidth)", depth)), Value: v, Unit: "tokens/s", Limit: ptr(limit), Ratio: ptr(v / limit)},
-				benchRow{What: s.label(fmt.Sprintf("weights and cache read at depth %d", depth)), Value: v * float64(w.WeightBytes+w.KVBytes) / 1e9, Unit: "GB/s", Limit: ptr(s.limits.ReadGBs), Ratio: ptr(v / limit)},
+				benchRow{What: s.label(fmt.Sprintf("decode at depth %d (limit: read bandwidth before and after)", depth)), Value: v.speed, Unit: "tokens/s", Limit: ptr(v.limit), Ratio: ptr(v.speed / v.limit)},
+				benchRow{What: s.label(fmt.Sprintf("weights and cache read at depth %d", depth)), Value: v.speed * bytes / 1e9, Unit: "GB/s", Limit: ptr(v.limit * bytes / 1e9), Ratio: ptr(v.speed / v.limit)},
 			)
 		}
 		more, err := s.branchRows(a, ctx, p, o.runs)
@@ -94,17 +95,44 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 		if err != nil {
 			return rows, err
 		}
-		return append(rows, benchRow{What: s.label(fmt.Sprintf("decode at depth %d with %d unused tokens in the cache (ratio: to without)", depth, p.resident)), Value: after, Unit: "tokens/s", Ratio: ptr(after / before)}), nil
+		return append(rows, benchRow{What: s.label(fmt.Sprintf("decode at depth %d with %d unused tokens in the cache (ratio: to without)", depth, p.resident)), Value: after.speed, Unit: "tokens/s", Ratio: ptr(after.speed / before.speed)}), nil
 	})
 }
 
-// decodeMedian is the median speed after a prompt of depth tokens.
-func (s *subject) decodeMedian(a *app, ctx context.Context, depth, n, runs int) (float64, error) {
+// A paced speed stands beside what the machine allowed at the time.
+type paced struct{ speed, limit float64 } // tokens per second
+
+// readFor is how long the bandwidth is measured before and after each run.
+const readFor = 150 * time.Millisecond
+
+// decodeMedian is the median speed after a prompt of depth tokens. Its limit comes from
+// the median of the share that each run reached of the read bandwidth, which is
+// measured right before and after it: on a shared machine it changes by the second,
+// and a single peak is not what a run of half a second could have had.
+func (s *subject) decodeMedian(a *app, ctx context.Context, depth, n, runs int) (v paced, err error) {
 	ids := s.text(max(1, depth))
 	if err := s.prepare(ctx, ids); err != nil {
-		return 0, err
+		return v, err
 	}
-	return a.medianOf(runs, s.label(fmt.Sprintf("decode at depth %d", depth)), func() (float64, error) { return s.decode(ctx, ids, n) })
+	meter, err := compute.NewReadMeter(s.limits.Threads)
+	if err != nil {
+		return v, err
+	}
+	defer meter.Close()
+	var shares []float64
+	v.speed, err = a.medianOf(runs, s.label(fmt.Sprintf("decode at depth %d", depth)), func() (float64, error) {
+		before := meter.Rate(readFor)
+		speed, err := s.decode(ctx, ids, n)
+		if err == nil {
+			limit := (before + meter.Rate(readFor)) / 2 * 1e9 / s.decodeBytes(depth+n/2)
+			shares = append(shares, speed/limit)
+		}
+		return speed, err
+	})
+	if err == nil {
+		v.limit = v.speed / median(shares)
+	}
+	return v, err
 }
 
 // medianOf is the median of runs measurements of what.

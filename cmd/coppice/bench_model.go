@@ -291,11 +291,11 @@ func (s *subject) loadRow() benchRow {
 	return benchRow{What: s.label("load (limit: read and write bandwidth)"), Value: s.load.Seconds(), Unit: "s", Limit: ptr(limit), Ratio: ptr(limit / s.load.Seconds())}
 }
 
-// decodeLimit is the tokens per second at which weights, keys and values of one
-// sequence are read at the machine's bandwidth.
-func (s *subject) decodeLimit(depth int) float64 {
+// decodeBytes is what is read for a token of one sequence that sees depth positions:
+// weights, keys and values.
+func (s *subject) decodeBytes(depth int) float64 {
 	w := s.mod.Work(depth)
-	return s.limits.ReadGBs * 1e9 / float64(w.WeightBytes+w.KVBytes)
+	return float64(w.WeightBytes + w.KVBytes)
 }
 
 // prefillLimit is the tokens per second at which the multiply-adds of a prompt

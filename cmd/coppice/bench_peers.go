@@ -131,26 +131,29 @@ func (a *app) peerSpeeds(ctx context.Context, o *benchOptions, s *subject, file 
 			continue
 		}
 		var decode, prefill [2][]float64 // coppice, llama.cpp
+		var shares []float64             // of the read bandwidth
 		for range o.runs {
 			dec, pre, err := llamaBench(ctx, o.peers.bench, file, s.limits.Threads, depth, p.prompt, p.tokens)
 			if err != nil {
 				return rows, err
 			}
 			decode[1], prefill[1] = append(decode[1], dec), append(prefill[1], pre)
-			if dec, err = s.decodeMedian(a, ctx, depth, p.tokens, 1); err != nil {
+			own, err := s.decodeMedian(a, ctx, depth, p.tokens, 1)
+			if err != nil {
 				return rows, err
 			}
+			shares = append(shares, own.speed/own.limit)
 			if pre, err = s.prefillMedian(a, ctx, depth, p.prompt, 1); err != nil {
 				return rows, err
 			}
-			decode[0], prefill[0] = append(decode[0], dec), append(prefill[0], pre)
+			decode[0], prefill[0] = append(decode[0], own.speed), append(prefill[0], pre)
 		}
 		row := func(what string, limit float64, v [2][]float64) benchRow {
 			ours, theirs := median(v[0]), median(v[1])
 			return benchRow{What: s.label(what), Value: ours, Unit: "tokens/s", Limit: ptr(limit), Peer: ptr(theirs), Ratio: ptr(ours / theirs)}
 		}
 		rows = append(rows,
-			row(fmt.Sprintf("decode %d at depth %d", p.tokens, depth), s.decodeLimit(depth+p.tokens/2), decode),
+			row(fmt.Sprintf("decode %d at depth %d", p.tokens, depth), median(decode[0])/median(shares), decode),
 			row(fmt.Sprintf("prefill %d at depth %d", p.prompt, depth), s.prefillLimit(depth, p.prompt), prefill))
 	}
 	return rows, nil
