@@ -8,7 +8,7 @@ export ALERT
 
 MODELS ?= .models
 
-.PHONY: build demo test race vet test-models models eval deploy-check container-check s3-check temporal test-temporal clean
+.PHONY: build demo test race vet test-aborts test-models models eval deploy-check container-check s3-check temporal test-temporal clean
 
 build: bin/coppice
 
@@ -39,6 +39,12 @@ models:
 test-models: models
 	COPPICE_MODELS=$(abspath $(MODELS)) COPPICE_SHARED=$(or $(COPPICE_SHARED),$(abspath $(wildcard ../shared))) \
 		go test -count=1 -timeout 45m -run 'Golden|Real|LlamaCpp|Template' ./backend/... ./cmd/...
+
+# test-aborts gives up requests at random steps, 500 at a time, for as long as FOR
+# says, and counts the pages after every step.
+FOR ?= 10m
+test-aborts:
+	COPPICE_ABORTS=$(FOR) go test -count=1 -timeout 2h -run TestAbortsAtRandomSteps ./backend/engine
 
 # eval measures the embedded model on 200 alerts with wording and names that
 # its training never saw, through the whole program.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/model"
@@ -18,8 +20,16 @@ import (
 // TestAbortsAtRandomSteps: 500 requests at once on a pool for a few; at random
 // steps some of those at work are given up. The pages are recounted after every
 // step (Config.Check), the others get what they would get alone, and nothing is
-// left in the end.
+// left in the end. It is one round with and one without a device, or rounds with
+// other random numbers for as long as COPPICE_ABORTS says, e.g. 10m.
 func TestAbortsAtRandomSteps(t *testing.T) {
+	var long time.Duration
+	if s := os.Getenv("COPPICE_ABORTS"); s != "" {
+		var err error
+		if long, err = time.ParseDuration(s); err != nil {
+			t.Fatalf("COPPICE_ABORTS: %v", err)
+		}
+	}
 	const requests = 500
 	alone := newFake(t, nil)
 	want := make([][]backend.Token, 10) // by kind of request
@@ -29,9 +39,11 @@ func TestAbortsAtRandomSteps(t *testing.T) {
 	for i := range want {
 		want[i] = mustGenerate(t, alone, ask(i)).Part.Tokens
 	}
-	for _, device := range []bool{false, true} {
-		t.Run(fmt.Sprintf("device %v", device), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(3, 9))
+	start := time.Now()
+	for round := 0; !t.Failed() && (round < 2 || time.Since(start) < long); round++ {
+		device := round%2 == 1
+		t.Run(fmt.Sprintf("round %d, device %v", round, device), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(3, 9+uint64(round/2)))
 			var mu sync.Mutex
 			cancels := map[int]context.CancelFunc{}
 			before := func(*model.Batch) error {
