@@ -183,7 +183,10 @@ func (r *pattern) property() []rng {
 		if tab == nil && kind == "" {
 			tab = unicode.Properties[value]
 		}
-	case "Script", "sc", "Script_Extensions", "scx":
+		if x, ok := emojiRanges[value]; ok && kind == "" {
+			return append([]rng(nil), x...)
+		}
+	case "Script", "sc":
 		tab = unicode.Scripts[value]
 	}
 	if tab == nil {

@@ -36,6 +36,8 @@ func TestPatternMatches(t *testing.T) {
 		{`^\u00e9\x41$`, "éA", "eA"},
 		{`^[\u{1F600}-\u{1F64F}]$`, "😀", "a"},
 		{`^\p{Lu}\p{Script=Greek}`, "Aα", "aα AA"},
+		{`^(\p{Extended_Pictographic}|\p{Emoji_Component})+$`, "😀 👍🏽 ❤️ 1", "a 😀a _"},
+		{`^\p{Emoji_Presentation}\P{Emoji}\p{Regional_Indicator}$`, "😀a🇩", "©a🇩 😀1🇩"},
 		{`^a{2,3}$`, "aa aaa", "a aaaa"},
 		{`^(ab){2}$`, "abab", "ab ababab"},
 		{`[a\-z]`, "- a z", "b"},
@@ -76,7 +78,7 @@ func TestPatternRefused(t *testing.T) {
 	for src, kind := range map[string]error{
 		`a(b`: ErrInvalid, `a)`: ErrInvalid, `[z-a]`: ErrInvalid, `[a`: ErrInvalid, `*a`: ErrInvalid, `a**`: ErrInvalid,
 		`a{3,2}`: ErrInvalid, `\`: ErrInvalid, `\1(a)`: ErrUnsupported, `\bx`: ErrUnsupported, `(?<=a)b`: ErrUnsupported,
-		`(a(?=b))*`: ErrUnsupported, `(?!^a)b`: ErrUnsupported, `^(?!a?^b)`: ErrUnsupported, `^(?!(?:a?$){2})`: ErrUnsupported, `(?i)a`: ErrUnsupported, `\p{Nope}`: ErrUnsupported, `a{99999999999}`: ErrTooLarge,
+		`(a(?=b))*`: ErrUnsupported, `(?!^a)b`: ErrUnsupported, `^(?!a?^b)`: ErrUnsupported, `^(?!(?:a?$){2})`: ErrUnsupported, `(?i)a`: ErrUnsupported, `\p{Nope}`: ErrUnsupported, `\p{scx=Greek}`: ErrUnsupported, `a{99999999999}`: ErrTooLarge,
 		strings.Repeat("(", 200000) + "a" + strings.Repeat(")", 200000): ErrTooLarge,
 	} {
 		_, err := newPool().compilePattern(src, encRaw, false, 200)
