@@ -1,6 +1,9 @@
 package grammar
 
-import "math/bits"
+import (
+	"maps"
+	"math/bits"
+)
 
 // This file runs the expressions of rx.go as an automaton: the state after a
 // byte is the derivative of the expression, computed when it is first asked
@@ -175,7 +178,7 @@ func (p *pool) loops(id nodeID, sig uint64) bool {
 const (
 	searchSteps        = 50_000
 	compileSearchSteps = 150_000
-	allSearches        = 1_000_000
+	allSearches        = 300_000
 )
 
 // nearness sorts the states of a search by the length of the shortest text
@@ -217,6 +220,10 @@ func (p *pool) nonEmpty(id nodeID) bool {
 	if alive := p.nodes[id].alive; alive != 0 {
 		return alive > 0
 	}
+	if _, _, ok := p.opened(id); ok {
+		p.nodes[id].alive = 1
+		return true
+	}
 	if rest, bound, ok := p.splitBound(id); ok && p.nodes[rest].alive > 0 && p.nodes[rest].whole != 0 {
 		if n := p.reachOf(rest); n >= 0 && bound >= max(int32(n), p.nodes[rest].lo) {
 			p.nodes[id].alive = 1
@@ -255,6 +262,9 @@ search:
 		for _, b := range cls.rep {
 			n := p.derive(cur, b)
 			budget--
+			if p.running {
+				budget -= int(p.nodes[cur].weight) / 8
+			}
 			a := p.nodes[n].alive
 			if a == 1 {
 				found = i
@@ -285,6 +295,55 @@ search:
 		p.nodes[items[i].id].alive = 1
 	}
 	return true
+}
+
+// States of one mask are not kept if they are manyStates, or, once all states
+// weigh heavyPool, if they weigh more than a part of that.
+const (
+	manyStates = 4000
+	heavyPool  = 400_000
+)
+
+// forget drops the states from mark on if they are many, as after the walk for
+// a mask of a pattern that has a state of its own for almost every text.
+func (m *machine) forget(mark int) {
+	weight := int32(0)
+	if m.weight > heavyPool {
+		for i := range m.nodes[mark:] {
+			weight += m.nodes[mark+i].weight
+		}
+	}
+	if len(m.nodes)-mark < manyStates && weight < heavyPool/400 {
+		return
+	}
+	for i := range m.nodes[mark:] {
+		m.weight -= int(m.nodes[mark+i].weight)
+	}
+	for id := mark; id < len(m.nodes); id++ {
+		switch nd := &m.nodes[id]; nd.kind {
+		case kAlt, kAnd:
+			delete(m.byList, m.listKey(nd.kind, nd.list))
+		case kLeaf:
+			delete(m.byKey, nodeKey{kind: kLeaf, a: nd.a})
+		default:
+			delete(m.byKey, nodeKey{kind: nd.kind, a: nd.a, b: nd.b, m: nd.m, n: nd.n})
+		}
+	}
+	clear(m.nodes[mark:])
+	m.nodes = m.nodes[:mark]
+	gone := func(id nodeID) bool { return int(id) >= mark }
+	for i := range m.nodes {
+		if t := m.nodes[i].tab; t != nil {
+			for c, to := range t.next {
+				if gone(to) {
+					t.next[c] = -1
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(m.reaches, func(id nodeID, _ int) bool { return gone(id) })
+	maps.DeleteFunc(m.inners, func(id nodeID, _ *inner) bool { return gone(id) })
+	clear(m.pairs.known)
 }
 
 // matches reports whether text is one of id's.

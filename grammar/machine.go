@@ -62,6 +62,7 @@ type machine struct {
 	inners   map[nodeID]*inner
 	crossed  map[crossKey][]crossing
 	pairs    pairs
+	effort   effort
 	build    builder
 }
 

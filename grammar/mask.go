@@ -199,11 +199,22 @@ func (m *machine) computeInner(id nodeID) *inner {
 		return m.countInner(lo, hi)
 	}
 	in := &inner{}
-	if m.fewBelow(id) {
-		m.walkNode(id, in)
-	} else if ref, slack := m.reference(id); ref == id || !m.walkAgainst(id, ref, slack, in) {
-		m.walkNode(id, in)
+	mark := len(m.nodes)
+	ref, by := id, comparison{}
+	if !m.fewBelow(id) {
+		ref, by = m.reference(id)
 	}
+	for _, depth := range shallower {
+		in = &inner{}
+		if ref == id || !m.walkAgainst(id, ref, by, depth, in) {
+			m.effort.begin(depth)
+			m.walkNode(id, in)
+		}
+		if !m.effort.failed {
+			break
+		}
+	}
+	m.forget(mark)
 	for _, p := range in.points {
 		i := slices.IndexFunc(in.exits, func(x exits) bool { return x.label == p.label && !x.taken })
 		if i < 0 {
@@ -275,7 +286,7 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 		if i := v.roots[b]; i >= 0 {
 			m.walkRoot(int(i), in)
 		}
-		return true
+		return !m.effort.failed
 	})
 	in.tokens = acc.pack()
 }
@@ -330,6 +341,9 @@ func (m *machine) walkRoot(root int, in *inner) {
 			continue
 		}
 		states[d] = next
+		if !m.effort.meet(&nodes.nodes[next]) {
+			return
+		}
 		if tok := v.nodeTok[i]; tok >= 0 {
 			v.put(acc, tok)
 		}
@@ -344,6 +358,10 @@ func (m *machine) walkRoot(root int, in *inner) {
 				for _, tok := range v.order[v.nodeRank[i+1]:v.nodeRank[v.nodeEnd[i]]] {
 					v.put(acc, tok)
 				}
+				i = int(v.nodeEnd[i])
+				continue
+			}
+			if d >= m.effort.depth {
 				i = int(v.nodeEnd[i])
 				continue
 			}
@@ -363,10 +381,11 @@ func (m *machine) sameBelow(a, b nodeID, i int) bool {
 // walkAgainst computes what walkNode does, starting from the answer of a
 // reference: only the parts of the trie where the two states differ are
 // visited. It declines when the reference may end almost anywhere.
-func (m *machine) walkAgainst(id, ref nodeID, slack int, in *inner) bool {
+func (m *machine) walkAgainst(id, ref nodeID, by comparison, depth uint16, in *inner) bool {
 	steps := m.pairs.steps
 	base := m.innerOf(ref)
 	m.pairs.steps = steps
+	m.effort.begin(depth)
 	v := m.vocab
 	if slices.ContainsFunc(base.points, func(p point) bool { return p.deep }) {
 		return false
@@ -382,15 +401,18 @@ func (m *machine) walkAgainst(id, ref nodeID, slack int, in *inner) bool {
 		}
 	}
 	var lost []uint64
-	lose := func(from, to int32) { // the reference's rests of tokens in a part
+	loseToken := func(tok int32) { // the reference's rest of a token
 		if rests != nil {
 			if lost == nil {
 				lost = make([]uint64, v.MaskWords())
 				copy(lost, rests.lost)
 			}
-			for _, tok := range v.order[v.nodeRank[from]:v.nodeRank[to]] {
-				v.mark(lost, tok)
-			}
+			v.mark(lost, tok)
+		}
+	}
+	lose := func(from, to int32) { // those of all tokens in a part
+		for _, tok := range v.order[v.nodeRank[from]:v.nodeRank[to]] {
+			loseToken(tok)
 		}
 	}
 	m.masks.inner.reset()
@@ -416,12 +438,26 @@ func (m *machine) walkAgainst(id, ref nodeID, slack int, in *inner) bool {
 		if r != rxEmpty {
 			r = m.pool.step(r, b)
 		}
-		if s == r || (s != rxEmpty && r != rxEmpty && (m.withinBound(s, int32(v.nodeChars[i]), slack) || m.sameBelow(s, r, i))) {
+		if s == r || (s != rxEmpty && r != rxEmpty && (m.withinBound(s, int32(v.nodeChars[i]), by.slack) || m.sameBelow(s, r, i))) {
 			if s != rxEmpty {
 				inherit(int32(i), v.nodeEnd[i])
 			}
 			i = int(v.nodeEnd[i])
 			continue
+		}
+		if by.opening != nil && s != rxEmpty && r != rxEmpty {
+			if alike, butEnds := by.opening.same(s, i); alike {
+				if butEnds {
+					for _, tok := range v.order[v.nodeRank[i]:v.nodeRank[v.nodeEnd[i]]] {
+						if ends := by.opening.ends; ends[tok>>6]&(1<<(tok&63)) != 0 {
+							v.unmark(acc, tok)
+							loseToken(tok)
+						}
+					}
+				}
+				i = int(v.nodeEnd[i])
+				continue
+			}
 		}
 		if s == rxEmpty {
 			for _, tok := range v.order[v.nodeRank[i]:v.nodeRank[v.nodeEnd[i]]] {
@@ -432,6 +468,9 @@ func (m *machine) walkAgainst(id, ref nodeID, slack int, in *inner) bool {
 			continue
 		}
 		states[d], refs[d] = s, r
+		if !m.effort.meet(&m.nodes[s]) || !m.effort.meet(&m.nodes[r]) {
+			return true
+		}
 		if tok := v.nodeTok[i]; tok >= 0 {
 			v.mark(acc, tok)
 		}
@@ -440,6 +479,14 @@ func (m *machine) walkAgainst(id, ref nodeID, slack int, in *inner) bool {
 		}
 		if v.nodeHigh[i] > 0 && m.nullable(s) {
 			in.points = append(in.points, point{int32(i), m.labelOf(s), false})
+		}
+		if d >= depth {
+			for _, tok := range v.order[v.nodeRank[i+1]:v.nodeRank[v.nodeEnd[i]]] {
+				v.unmark(acc, tok)
+			}
+			lose(int32(i)+1, v.nodeEnd[i])
+			i = int(v.nodeEnd[i])
+			continue
 		}
 		i++
 	}

@@ -3,32 +3,45 @@ package grammar
 // This file compares states of lexemes: where two treat the tokens of a part of
 // the vocabulary alike, the answer of one serves the other.
 
+// comparison is how a state is compared with its reference: slack is at least 0
+// where that is the same without a bound on the characters of its head, and all
+// of the head can be ended in so many; opening is set where it is free text.
+type comparison struct {
+	slack   int
+	opening *byOpening
+}
+
 // reference is a state that most tokens treat like id and whose mask is known
 // or shared by many: the same without upper bounds on counts, plain text, or
-// where most characters lead. slack is at least 0 where it is id without a
-// bound on the characters of its head, and all of that can be ended in so many.
-func (m *machine) reference(id nodeID) (ref nodeID, slack int) {
+// where most characters lead.
+func (m *machine) reference(id nodeID) (ref nodeID, by comparison) {
+	by.slack = -1
 	m.pairs.steps = 0
 	if id < m.base {
-		return id, -1
+		return id, by
+	}
+	if free, o, ok := m.opening(id); ok {
+		by.opening = o
+		return free, by
 	}
 	if nd := m.nodes[id]; nd.kind == kCat {
 		if rest, _, ok := m.splitBound(nd.a); ok {
 			// Only expressions of whole characters are counted by reachOf.
 			if slack := m.reachOf(rest); slack >= 0 && m.nodes[rest].whole != 0 {
-				return m.cat(rest, nd.b), slack
+				by.slack = slack
+				return m.cat(rest, nd.b), by
 			}
 		}
 	}
 	if free := m.uncounted(id); free != id {
-		return free, -1
+		return free, by
 	}
 	if free, ok := m.anyBut(id); ok {
-		return free, -1
+		return free, by
 	}
 	m.pairs.steps = pairSteps
 	if e := m.spelledBy(id); e > encRaw && m.resembles(id, m.freeText[e]) {
-		return m.freeText[e], -1
+		return m.freeText[e], by
 	}
 	m.pairs.steps = 0
 	// A state to which ordinary letters lead and in which they stay, such as
@@ -38,9 +51,9 @@ func (m *machine) reference(id nodeID) (ref nodeID, slack int) {
 		stay = stay && to != rxEmpty && m.pool.step(id, b) == to && m.pool.step(to, b) == to
 	}
 	if stay {
-		return to, -1
+		return to, by
 	}
-	return id, -1
+	return id, by
 }
 
 // spelledBy is the encoder of the characters that id begins with, encRaw where

@@ -36,6 +36,9 @@ func TestMasksOfComparedStates(t *testing.T) {
 		{`{"type":"string","pattern":"^[a-z]{9}[a-z]{2,20}-","minLength":3}`, `"recommended-"`},
 		{`{"type":"string","minLength":5,"maxLength":25,"pattern":"^(?:\\S+\\s+){2,9}\\S+$"}`, `"one two three four five"`},
 		{`{"type":"string","pattern":"\\d{4}-\\d\\d"}`, `"in 2024-12 or"`},
+		{`{"type":"string","allOf":[{"pattern":"a.{9}b"},{"pattern":"c.{4}d"},{"pattern":"e.{7}f"}],"minLength":3}`, `"and the recommended order of and codes dis`},
+		{`{"type":"string","allOf":[{"pattern":"[0-9]"},{"pattern":"[A-Z]"},{"pattern":"[a-z]$"}],"maxLength":40}`, `"The order 7 \"é\\ is 語 a recommended"`},
+		{`{"type":"object","propertyNames":{"allOf":[{"pattern":"[0-9]"},{"pattern":"[a-z]{3}"}],"maxLength":30}}`, `{"The order 7":1,"é8and":2}`},
 		{`{"type":"string","format":"uri"}`, `"https://example.org/order?name=x#1"`},
 		{`{"type":"string","not":{"pattern":"^[a-z ]{4}"}}`, `"The order"`},
 	} {

@@ -55,6 +55,8 @@ type node struct {
 	cuts         cutset
 	tab          *table
 	rep          nodeID // representative for masks, 0: not computed
+	weight       int32  // about how many parts a derivative is made of
+	met          int32  // the walk that came here last, see effort
 }
 
 // cutset has bit b set where byte b may behave unlike byte b-1.
@@ -121,6 +123,7 @@ type pool struct {
 	freeText [nEncoders]nodeID // anyText and what closes it in a compact JSON text
 	work     int               // elementary steps left
 	max      int               // nodes at most
+	weight   int               // of all nodes
 	searches int               // steps that searches may still take while running
 	running  bool              // past compiling: limits no longer fail
 	base     nodeID            // nodes below are those of basePool
@@ -199,6 +202,16 @@ func (p *pool) add(nd node) nodeID {
 		failf(ErrTooLarge, "spec", "", "", "the automaton has more nodes than the limit allows")
 	}
 	p.work--
+	nd.weight = 1
+	switch nd.kind {
+	case kCat, kNot, kRep:
+		nd.weight += p.nodes[nd.a].weight
+	case kAlt, kAnd:
+		for _, x := range nd.list {
+			nd.weight = min(nd.weight+p.nodes[x].weight, 1<<20)
+		}
+	}
+	p.weight += int(nd.weight)
 	p.nodes = append(p.nodes, nd)
 	return nodeID(len(p.nodes) - 1)
 }

@@ -196,7 +196,15 @@ func (p *pool) simplifyAnd(list []nodeID) []nodeID {
 		return list[:1]
 	}
 	for _, id := range list {
-		if nd := &p.nodes[id]; nd.kind == kNot && slices.Contains(list, nd.a) {
+		nd := &p.nodes[id]
+		if nd.kind != kNot {
+			continue
+		}
+		if slices.Contains(list, nd.a) {
+			return nil
+		}
+		// No text at all, of those that another member is made of.
+		if w := p.nodes[nd.a].whole; w != 0 && nd.a == p.anyText[w-1] && slices.ContainsFunc(list, func(x nodeID) bool { return p.nodes[x].whole == w }) {
 			return nil
 		}
 	}
