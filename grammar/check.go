@@ -20,6 +20,9 @@ type CheckOptions struct {
 	AnyOrder   bool
 	Whitespace Whitespace
 	Limits     Limits
+	// Vocab, if it encodes, has every accepted text also written token by token,
+	// as its tokenizer writes it, through masks; nil checks bytes alone.
+	Vocab *Vocab
 	// Timeout bounds the compiling of one schema; zero is 60 s.
 	Timeout time.Duration
 }
@@ -64,7 +67,10 @@ type checkTest struct {
 // test's data is data written the way the grammar writes: keys in their order,
 // plain spelling, the white space of opts.
 func Check(ctx context.Context, r io.Reader, opts CheckOptions) (*CheckReport, error) {
-	vocab := ByteVocab()
+	vocab := opts.Vocab
+	if vocab == nil {
+		vocab = ByteVocab()
+	}
 	rep := &CheckReport{Failures: []CheckFailure{}}
 	sc := bufio.NewReaderSize(r, 1<<20)
 	for line := 1; ; line++ {
@@ -123,6 +129,9 @@ func (rep *CheckReport) check(ctx context.Context, vocab *Vocab, l *checkLine, o
 		ok, at := false, 0
 		if !unsatisfiable {
 			ok, at = g.Reach(text)
+			if ok && opts.Vocab != nil {
+				ok, at = g.reachByTokens(text)
+			}
 			if !ok && t.Text == nil && !opts.AnyOrder && bytes.IndexByte(text, '{') >= 0 {
 				if loose == nil {
 					spec.AnyOrder = true
@@ -160,6 +169,25 @@ func (rep *CheckReport) check(ctx context.Context, vocab *Vocab, l *checkLine, o
 func (g *Grammar) Reach(text []byte) (ok bool, at int) {
 	p, at := g.m.walk(g.m.begin, text)
 	return p != nil && p.canEnd, at
+}
+
+// reachByTokens is Reach for a text that is written as the tokenizer writes it,
+// each token out of the mask before it.
+func (g *Grammar) reachByTokens(text []byte) (ok bool, at int) {
+	if g.vocab.encode == nil {
+		return g.Reach(text)
+	}
+	bits := make([]uint64, g.vocab.MaskWords())
+	s := g.Start()
+	for _, id := range g.vocab.encode(text) {
+		s.Mask(bits)
+		next, err := s.Accept(id)
+		if err != nil || bits[id>>6]&(1<<(id&63)) == 0 {
+			return false, at
+		}
+		s, at = next, at+len(g.vocab.Token(id))
+	}
+	return at == len(text) && s.CanEnd(), at
 }
 
 func excerpt(text []byte, at int) string {

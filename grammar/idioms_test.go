@@ -47,11 +47,14 @@ func TestIdioms(t *testing.T) {
 			}
 		}
 	}
-	rep, err := Check(context.Background(), bytes.NewReader(raw), CheckOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rep.AllRight != rep.Schemas || judged < rep.Schemas-5 {
-		t.Errorf("%d of %d schemas are all right, %d judged twice: %+v", rep.AllRight, rep.Schemas, judged, rep.Failures)
+	// By bytes, and by the tokens of a tokenizer, each out of the mask before it.
+	for _, vocab := range []*Vocab{nil, learnBPE(bpeText, 300).vocab()} {
+		rep, err := Check(context.Background(), bytes.NewReader(raw), CheckOptions{Vocab: vocab})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep.AllRight != rep.Schemas || judged < rep.Schemas-5 {
+			t.Errorf("%d of %d schemas are all right, %d judged twice: %+v", rep.AllRight, rep.Schemas, judged, rep.Failures)
+		}
 	}
 }

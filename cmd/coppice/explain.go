@@ -120,16 +120,7 @@ func newEstimator(ctx context.Context, be backend.Backend, m *modelFlags) (*esti
 	if !ok {
 		return nil, fmt.Errorf("%s shows no token ids: %w", be.Info().Model, backend.ErrUnsupported)
 	}
-	f, err := m.openGGUF()
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	tok, err := tokenizer.FromGGUF(f)
-	if err != nil {
-		return nil, err
-	}
-	vocab, err := vocabOf(tok)
+	vocab, err := modelVocab(m)
 	if err != nil {
 		return nil, err
 	}

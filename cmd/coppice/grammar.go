@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-run/coppice/backend/tokenizer"
 	"github.com/coppice-run/coppice/grammar"
 	"github.com/coppice-run/coppice/grammar/grammarbench"
 )
@@ -50,6 +51,7 @@ func openLines(path string) (io.ReadCloser, error) {
 func (a *app) grammarCheckCmd() *cobra.Command {
 	var (
 		jsonl, schema, instances string
+		model                    string
 		o                        grammar.CheckOptions
 		asJSON                   bool
 	)
@@ -60,7 +62,10 @@ func (a *app) grammarCheckCmd() *cobra.Command {
 
 F holds lines {"id","schema","tests":[{"valid","data"}]}, where a test may carry
 "text", the exact JSON text, instead of "data". S is one schema and I lines of
-such tests. Files may end in .gz.`,
+such tests, or of values that it must accept. Files may end in .gz.
+
+With --model every accepted text is also written token by token, as the model's
+tokenizer writes it, each token out of the mask before it.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var in io.Reader
@@ -81,6 +86,13 @@ such tests. Files may end in .gz.`,
 			default:
 				return usagef("give --jsonl F, or --schema S and --instances I")
 			}
+			if model != "" {
+				vocab, err := modelVocab(&modelFlags{model: model})
+				if err != nil {
+					return err
+				}
+				o.Vocab = vocab
+			}
 			r, err := grammar.Check(cmd.Context(), in, o)
 			if err != nil {
 				return err
@@ -99,10 +111,25 @@ such tests. Files may end in .gz.`,
 	f := c.Flags()
 	f.StringVar(&jsonl, "jsonl", "", "schemas with their tests, one a line")
 	f.StringVar(&schema, "schema", "", "one schema")
-	f.StringVar(&instances, "instances", "", "its tests, one a line")
+	f.StringVar(&instances, "instances", "", "its tests or values that it must accept, one a line")
+	f.StringVar(&model, "model", "", "check tokens too: a .gguf file, a name from 'coppice models'")
 	f.BoolVar(&o.AnyOrder, "any-order", false, "let properties come in any order")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// modelVocab is the vocabulary of a model file.
+func modelVocab(m *modelFlags) (*grammar.Vocab, error) {
+	f, err := m.openGGUF()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		return nil, err
+	}
+	return vocabOf(tok)
 }
 
 // oneSchema makes a line of --jsonl of a schema and its tests. A test may be a
@@ -138,6 +165,15 @@ func oneSchema(schema, instances string) ([]byte, error) {
 			continue
 		}
 		tests = append(tests, t)
+	}
+	for i, t := range tests {
+		var test struct {
+			Valid      *bool
+			Data, Text json.RawMessage
+		}
+		if json.Unmarshal(t, &test) != nil || test.Valid == nil || test.Data == nil && test.Text == nil {
+			tests[i] = fmt.Appendf(nil, `{"valid":true,"data":%s}`, t)
+		}
 	}
 	var b bytes.Buffer
 	b.WriteString(`{"id":"schema","schema":`)
