@@ -189,7 +189,7 @@ func (m *machine) innerOf(id nodeID) *inner {
 func (in *inner) size() int {
 	n := in.tokens.size() + 12*len(in.points)
 	for _, x := range in.exits {
-		n += 4 * min(x.size, maxRests)
+		n += 4*min(x.size, maxRests) + 8*len(x.lost)
 	}
 	return n
 }

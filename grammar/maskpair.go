@@ -45,7 +45,7 @@ const (
 	// enoughDepth is the length from which an agreement is good enough, so that
 	// no group of bytes is left out for the sake of longer texts.
 	enoughDepth = 8
-	maxPairs    = 20_000
+	maxPairs    = 5_000
 )
 
 // alike reports whether a and b treat the texts of at most h bytes out of the
