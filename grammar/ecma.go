@@ -73,6 +73,18 @@ func (p *pool) compilePatternDot(src string, e encoder, whole bool, maxDepth int
 	if ends == nil {
 		ends = lineEnds
 	}
+	id, err = p.compileAsWritten(src, e, whole, maxDepth, ends)
+	if pe, ok := asPatternError(err); ok && pe.what == lookInGroup {
+		if spread, ok := spreadLooks(src); ok {
+			if all, err := p.compileAsWritten(spread, e, whole, maxDepth, ends); err == nil {
+				return all, nil
+			}
+		}
+	}
+	return id, err
+}
+
+func (p *pool) compileAsWritten(src string, e encoder, whole bool, maxDepth int, ends []rng) (id nodeID, err error) {
 	r := &pattern{p: p, e: e, src: src, whole: whole, maxDepth: maxDepth, dot: negate(normRanges(slices.Clone(ends)))}
 	defer func() {
 		switch f := recover().(type) {
@@ -288,7 +300,7 @@ func (r *pattern) sequence(top bool) nodeID {
 		}
 		if rest := r.src[r.pos:]; strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") {
 			if !top {
-				r.refuse(ErrUnsupported, "lookahead inside a group", "move it to the top of the pattern or write out what may follow")
+				r.refuse(ErrUnsupported, lookInGroup, "move it to the top of the pattern or write out what may follow")
 			}
 			l := look{at: len(items), not: rest[2] == '!'}
 			if r.anchored = begins > 0 && begins == len(items); len(items) == 0 && r.beforeCaret() {

@@ -38,6 +38,9 @@ func TestPatternMatches(t *testing.T) {
 		{`^\p{Lu}\p{Script=Greek}`, "Aα", "aα AA"},
 		{`^(\p{Extended_Pictographic}|\p{Emoji_Component})+$`, "😀 👍🏽 ❤️ 1", "a 😀a _"},
 		{`^\p{Emoji_Presentation}\P{Emoji}\p{Regional_Indicator}$`, "😀a🇩", "©a🇩 😀1🇩"},
+		{`^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?)?)$`, "P3W P1Y P1YT2H P1DT3M PT5H PT1H2M", "P PT P1YW P1YT P3WT1H P1H"},
+		{`^x(?:a|(?=b[cd])b)(c|d|e)$`, "xac xae xbc xbd", "xbe xb xa"},
+		{`(?:(?=a)[ab]|c)$`, "a xa c bc", "b xb"},
 		{`^a{2,3}$`, "aa aaa", "a aaaa"},
 		{`^(ab){2}$`, "abab", "ab ababab"},
 		{`[a\-z]`, "- a z", "b"},
@@ -78,7 +81,7 @@ func TestPatternRefused(t *testing.T) {
 	for src, kind := range map[string]error{
 		`a(b`: ErrInvalid, `a)`: ErrInvalid, `[z-a]`: ErrInvalid, `[a`: ErrInvalid, `*a`: ErrInvalid, `a**`: ErrInvalid,
 		`a{3,2}`: ErrInvalid, `\`: ErrInvalid, `\1(a)`: ErrUnsupported, `\bx`: ErrUnsupported, `(?<=a)b`: ErrUnsupported,
-		`(a(?=b))*`: ErrUnsupported, `(?!^a)b`: ErrUnsupported, `^(?!a?^b)`: ErrUnsupported, `^(?!(?:a?$){2})`: ErrUnsupported, `(?i)a`: ErrUnsupported, `\p{Nope}`: ErrUnsupported, `\p{scx=Greek}`: ErrUnsupported, `a{99999999999}`: ErrTooLarge,
+		`(a(?=b))*`: ErrUnsupported, `(a(?=b)c`: ErrUnsupported, `(a|(?=b)`: ErrUnsupported, `x(?:a(?=b)){2}`: ErrUnsupported, `(?!^a)b`: ErrUnsupported, `^(?!a?^b)`: ErrUnsupported, `^(?!(?:a?$){2})`: ErrUnsupported, `(?i)a`: ErrUnsupported, `\p{Nope}`: ErrUnsupported, `\p{scx=Greek}`: ErrUnsupported, `a{99999999999}`: ErrTooLarge,
 		strings.Repeat("(", 200000) + "a" + strings.Repeat(")", 200000): ErrTooLarge,
 	} {
 		_, err := newPool().compilePattern(src, encRaw, false, 200)
