@@ -158,6 +158,9 @@ func NewMatrix(kind Kind, rows, cols int, buf []byte) *Matrix {
 	return m
 }
 
+// Size returns the numbers of rows and columns.
+func (m *Matrix) Size() (rows, cols int) { return m.Rows, m.Cols }
+
 // Panels returns the number of panels.
 func (m *Matrix) Panels() int { return m.panels }
 

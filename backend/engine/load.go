@@ -50,6 +50,9 @@ func Load(f *gguf.File, cfg Config, opts model.Options) (*Engine, error) {
 	if cfg.Model == nil && opts.Float32Weights {
 		cfg.Fingerprint = "f32-" + cfg.Fingerprint
 	}
+	if cfg.Model == nil && opts.Arithmetic == model.GGML {
+		cfg.Fingerprint = "ggml-" + cfg.Fingerprint
+	}
 	if cfg.Model == nil {
 		m, err := model.Load(f, opts)
 		if err != nil {

@@ -89,17 +89,20 @@ type keptOpen struct{ Model }
 func (keptOpen) Close() {}
 
 // TestRandomSchedulesOfAModel is TestRandomSchedules with a real forward pass
-// on two threads, compared with one thread, with both ways to hold keys and values.
+// on two threads, compared with one thread, with both ways to hold keys and values
+// and in the arithmetic of llama.cpp.
 func TestRandomSchedulesOfAModel(t *testing.T) {
 	rounds := 8
 	if n, err := strconv.Atoi(os.Getenv("COPPICE_SCHEDULES")); err == nil {
 		rounds = n
 	}
-	for _, kv := range []model.KVType{model.BFloat16, model.Int8} {
-		two := tinyModelOf(t, 2, 2048, model.Options{Threads: 2, KV: kv})
-		one := tinyModelOf(t, 2, 2048, model.Options{Threads: 1, KV: kv})
+	for name, o := range map[string]model.Options{"bf16": {}, "q8": {KV: model.Int8}, "ggml": {Arithmetic: model.GGML}} {
+		o.Threads = 2
+		two := tinyModelOf(t, 2, 2048, o)
+		o.Threads = 1
+		one := tinyModelOf(t, 2, 2048, o)
 		for seed := range rounds {
-			t.Run(fmt.Sprint(kv, " ", seed), func(t *testing.T) {
+			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
 				randomSchedule(t, rand.New(rand.NewPCG(uint64(seed), 8)), two, one)
 			})
 		}

@@ -53,7 +53,10 @@ type family struct {
 	localBase  float64 // rotary base of local layers, 0: that of the others
 	fused      bool    // one tensor for q, k and v, and one for gate and up
 	experts    bool    // may be a mixture of experts
-	wide       int     // number of layers of the model whose attention scale goes by Dim/Heads
+	// scaleQueries tells that llama.cpp multiplies queries, not scores, by the scale
+	// of attention.
+	scaleQueries bool
+	wide         int // number of layers of the model whose attention scale goes by Dim/Heads
 }
 
 var families = map[string]family{
@@ -61,9 +64,9 @@ var families = map[string]family{
 	"qwen2":    {neox: true, bias: true},
 	"qwen3":    {neox: true, qkNorm: true},
 	"qwen3moe": {neox: true, qkNorm: true, experts: true},
-	"gemma2":   {neox: true, postNorm: true, gelu: true, scaleEmbed: true, window: 2, wide: 46},
-	"gemma3":   {neox: true, qkNorm: true, postNorm: true, gelu: true, scaleEmbed: true, window: 6, localBase: 10000, wide: 62},
-	"phi3":     {neox: true, fused: true, allLocal: true},
+	"gemma2":   {neox: true, postNorm: true, gelu: true, scaleEmbed: true, scaleQueries: true, window: 2, wide: 46},
+	"gemma3":   {neox: true, qkNorm: true, postNorm: true, gelu: true, scaleEmbed: true, scaleQueries: true, window: 6, localBase: 10000, wide: 62},
+	"phi3":     {neox: true, fused: true, allLocal: true, scaleQueries: true},
 }
 
 // Families lists the architectures that Load accepts, sorted.

@@ -223,10 +223,15 @@ func (w *workspace) valueJob(l *layer) gemmJob { return gemmJob{l.v, w.qkv[w.val
 func (w *workspace) attend(n int) {
 	m, l := w.m, &w.m.layers[w.layer]
 	c := &m.cfg
-	if m.reference {
+	switch {
+	case m.reference:
 		w.expect(c.Heads*c.HeadDim, n, l.o)
 		w.tokens(n, w.fnExact)
-	} else {
+	case m.arithmetic == GGML:
+		m.pool.Run(n*c.KVHeads, w.fnPlain)
+		w.expect(c.Heads*c.HeadDim, n, l.o)
+		w.tokens(n, w.fnStore)
+	default:
 		m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
 		w.expect(c.Heads*c.HeadDim, n, l.o)
 		w.tokens(n, w.fnMerge)
@@ -263,17 +268,16 @@ func (w *workspace) plan() *plan {
 }
 
 // expect prepares the activations of n tokens for the matrices.
-func (w *workspace) expect(cols, n int, by ...*compute.Matrix) {
-	w.acts.Reset(n, cols)
-	w.reads = 0
+func (w *workspace) expect(cols, n int, by ...matrix) {
+	w.math.expect(n, cols)
 	for _, m := range by {
-		w.reads.Add(m.Form)
+		w.math.readBy(m)
 	}
 }
 
 // norm runs the section that adds the pending output to the residual stream and
 // normalises it for the matrices.
-func (w *workspace) norm(n int, weights []float32, by ...*compute.Matrix) {
+func (w *workspace) norm(n int, weights []float32, by ...matrix) {
 	w.expect(w.m.cfg.Dim, n, by...)
 	w.normBy = weights
 	w.tokens(n, w.fnNorm)
@@ -293,12 +297,12 @@ func (w *workspace) multiply() {
 	w.m.pool.Run(tasks, w.fnGemm)
 }
 
-func (w *workspace) doGemm(_, task int) {
+func (w *workspace) doGemm(worker, task int) {
 	for i := range w.gemms {
 		g := &w.gemms[i]
 		n := (g.w.Panels() + w.chunk - 1) / w.chunk
 		if task < n {
-			g.w.Mul(g.y, g.stride, w.acts, task*w.chunk, min(g.w.Panels(), (task+1)*w.chunk))
+			w.math.mul(worker, g, task*w.chunk, min(g.w.Panels(), (task+1)*w.chunk))
 			return
 		}
 		task -= n
@@ -321,6 +325,10 @@ func (w *workspace) doEmbed(_, i int) {
 		if j == 1 && !m.cfg.anyLocal() {
 			break
 		}
+		if m.arithmetic == GGML {
+			m.plainRope[j].Angles(w.cos[j][i*n:][:n], w.sin[j][i*n:][:n], t.pos)
+			continue
+		}
 		m.rope[j].angles(w.cos[j][i*n:][:n], w.sin[j][i*n:][:n], t.pos)
 	}
 }
@@ -332,7 +340,7 @@ func (w *workspace) settle(s *scratch, i int) []float32 {
 	if w.hasY {
 		y := w.y[i*w.dim:][:c.Dim]
 		if w.addY != nil {
-			compute.Norm(s.row[:c.Dim], y, w.addY, c.RMSEps)
+			w.math.norm(s.row[:c.Dim], y, w.addY, c.RMSEps)
 			y = s.row[:c.Dim]
 		}
 		compute.Add(x, y)
@@ -344,13 +352,13 @@ func (w *workspace) settle(s *scratch, i int) []float32 {
 func (w *workspace) store(i int, row []float32, cols int) {
 	n := wholeBlocks(cols)
 	clear(row[cols:n])
-	w.acts.SetRow(i, row[:n], w.reads)
+	w.math.set(i, row[:n])
 }
 
 func (w *workspace) doNorm(worker, i int) {
 	c, s := &w.m.cfg, w.scratch[worker]
 	x := w.settle(s, i)
-	compute.Norm(s.row[:c.Dim], x, w.normBy, c.RMSEps)
+	w.math.norm(s.row[:c.Dim], x, w.normBy, c.RMSEps)
 	w.store(i, s.row, c.Dim)
 }
 
@@ -382,7 +390,7 @@ func (w *workspace) doQueries(_, i int) {
 	for h := range c.Heads {
 		head := q[h*hd:][:hd]
 		if l.qNorm != nil {
-			compute.Norm(head, head, l.qNorm, c.RMSEps)
+			w.math.norm(head, head, l.qNorm, c.RMSEps)
 		}
 		rotate(head, cos, sin, m.fam.neox)
 		for j := range head {
@@ -407,15 +415,20 @@ func (w *workspace) doKeys(_, i int) {
 	for h := range c.KVHeads {
 		head := k[h*hd:][:hd]
 		if l.kNorm != nil {
-			compute.Norm(head, head, l.kNorm, c.RMSEps)
+			w.math.norm(head, head, l.kNorm, c.RMSEps)
 		}
 		rotate(head, cos, sin, m.fam.neox)
 		if l.kCentre != nil {
 			compute.Add(head, l.kCentre[h*hd:][:hd])
 		}
-		if m.kvType == Int8 {
+		switch m.kvType {
+		case Int8:
 			kv := w.kv.headInt8(w.layer, h)
 			kv.Store(page, t.pos%PageSize, head, v[h*hd:][:hd])
+			continue
+		case Float16:
+			w.kv.storeHalf(w.layer, h, t.pages, t.pos, 0, head)
+			w.kv.storeHalf(w.layer, h, t.pages, t.pos, 1, v[h*hd:][:hd])
 			continue
 		}
 		kv := w.kv.head(w.layer, h)
@@ -431,11 +444,15 @@ func (w *workspace) doKeys(_, i int) {
 // attentionScale returns the factor of the queries: that of the scores, and
 // log2(e), since package compute takes powers of 2.
 func (m *Model) attentionScale() float32 {
-	d := float64(m.cfg.HeadDim)
+	return float32(math.Log2E / math.Sqrt(float64(m.headWidth())))
+}
+
+// headWidth is what the scale of attention goes by.
+func (m *Model) headWidth() int {
 	if m.fam.wide > 0 && m.cfg.Layers == m.fam.wide {
-		d = float64(m.cfg.Dim / m.cfg.Heads) // the 27B models only
+		return m.cfg.Dim / m.cfg.Heads // the 27B models only
 	}
-	return float32(math.Log2E / math.Sqrt(d))
+	return m.cfg.HeadDim
 }
 
 // doAttend computes an attention task for one kv head.
@@ -489,7 +506,7 @@ func (w *workspace) doMerge(worker, i int) {
 
 func (w *workspace) doGate(worker, i int) {
 	c, row := &w.m.cfg, w.scratch[worker].row
-	compute.Gate(row[:c.FFN], w.gate[i*w.ffn:][:c.FFN], w.up[i*w.ffn:][:c.FFN], w.m.fam.gelu)
+	w.math.gate(row[:c.FFN], w.gate[i*w.ffn:][:c.FFN], w.up[i*w.ffn:][:c.FFN])
 	w.store(i, row, c.FFN)
 }
 
@@ -505,17 +522,17 @@ func (w *workspace) final() {
 func (w *workspace) doFinal(worker, i int) {
 	c, s := &w.m.cfg, w.scratch[worker]
 	x := w.settle(s, w.outs[i])
-	compute.Norm(s.row[:c.Dim], x, w.m.norm, c.RMSEps)
+	w.math.norm(s.row[:c.Dim], x, w.m.norm, c.RMSEps)
 	w.store(i, s.row, c.Dim)
 }
 
-func (w *workspace) doLogits(_, task int) {
+func (w *workspace) doLogits(worker, task int) {
 	p0, p1 := task*w.chunk, min(w.m.output.Panels(), (task+1)*w.chunk)
-	w.m.output.MulTo(w.outTo, w.acts, p0, p1)
+	w.math.mulTo(worker, w.m.output, w.outTo, p0, p1)
 	if c := w.m.cfg.FinalSoftcap; c > 0 {
 		r0, r1 := p0*compute.PanelRows, min(w.m.cfg.Vocab, p1*compute.PanelRows)
 		for _, l := range w.outTo {
-			compute.Softcap(l[r0:r1], c)
+			w.math.softcap(l[r0:r1], c)
 		}
 	}
 }

@@ -94,7 +94,21 @@ func TestGoldenSapling(t *testing.T) {
 		g, m := openGolden(t, "golden_sapling.json", "../sapling/sapling.gguf", Options{})
 		compareGolden(t, g, m, agreement{0.08, 0.8, 2})
 	})
+	t.Run("as llama.cpp rounds", func(t *testing.T) {
+		g, m := openGolden(t, "golden_sapling_plain.json", "../sapling/sapling.gguf", Options{Arithmetic: GGML})
+		if testing.Short() {
+			g.Cases = []goldenCase{g.Cases[2], g.Cases[8]}
+			for i := range g.Cases {
+				g.Cases[i].Greedy = g.Cases[i].Greedy[:16]
+			}
+		}
+		compareGolden(t, g, m, sameRounding(g))
+	})
 }
+
+// sameRounding is the agreement with llama.cpp's portable build in the arithmetic
+// GGML: all texts, and logits but for the digits that are recorded.
+func sameRounding(g *goldenFile) agreement { return agreement{1e-5, 0, len(g.Cases)} }
 
 func TestGoldenQwen25(t *testing.T) {
 	testGolden(t, "qwen25", "qwen2.5-0.5b-q4.gguf", agreement{0.055, 0.1, 6})
@@ -107,7 +121,7 @@ type agreement struct {
 	equal int     // greedy continuations that are the same, of 10
 }
 
-// testGolden compares with llama.cpp three times. With weights, keys and values in
+// testGolden compares with llama.cpp four times. With weights, keys and values in
 // float32 on both sides all texts are the same. What attention in bfloat16 costs is 0.3% on
 // SmolLM2, 0.7% on Gemma 3 and 0.4% on Qwen2.5. Nearly all continuations are
 // equal.
@@ -120,6 +134,9 @@ type agreement struct {
 // Which of the texts are the same changes with every change of the kernels' order.
 // So beside the bounds, which are what we reach, the logits must be no further
 // from those of the same weights without such rounding than llama.cpp's are.
+//
+// In the arithmetic of llama.cpp's portable code each operation is rounded as
+// there, so that on the very same file nothing differs.
 func testGolden(t *testing.T, name, model string, quantised agreement) {
 	t.Run("nothing rounded", func(t *testing.T) {
 		if testing.Short() {
@@ -127,6 +144,13 @@ func testGolden(t *testing.T, name, model string, quantised agreement) {
 		}
 		g, m := openGolden(t, "golden_"+name+"_f32.json", model, Options{Float32Weights: true, Float32Attention: true})
 		compareGolden(t, g, m, agreement{1e-4, 0.001, 10})
+	})
+	t.Run("as llama.cpp rounds", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("-short: plain code takes long")
+		}
+		g, m := openGolden(t, "golden_"+name+"_plain.json", model, Options{Arithmetic: GGML})
+		compareGolden(t, g, m, sameRounding(g))
 	})
 	t.Run("float32", func(t *testing.T) {
 		g, m := openGolden(t, "golden_"+name+"_f32.json", model, Options{Float32Weights: true})

@@ -20,6 +20,10 @@ const (
 	Int8 KVType = "q8"
 )
 
+// Float16 is how the arithmetic GGML holds keys and values, and only it: two bytes
+// a value.
+const Float16 KVType = "f16"
+
 // ParseKVType reads the name of a KVType; the empty name is that of BFloat16.
 func ParseKVType(name string) (KVType, error) {
 	switch t := KVType(name); t {
@@ -31,8 +35,8 @@ func ParseKVType(name string) (KVType, error) {
 	return "", fmt.Errorf("model: keys and values as %q: known are %s and %s", name, BFloat16, Int8)
 }
 
-// A KV is a pool of pages for keys and values, all layers, as bfloat16 or as
-// 8-bit integers.
+// A KV is a pool of pages for keys and values, all layers, as bfloat16, half floats
+// or 8-bit integers.
 //
 // Pages come in groups. In a group the keys and the values of a head and layer
 // lie apart, page after page: keys of a page as [HeadDim/2][16 tokens][2], values
@@ -49,7 +53,7 @@ type KV struct {
 	group int // pages of a group
 	parts int // runs of a group's pages in data, or in each of the others
 	mem   *compute.Memory
-	data  []uint16 // bfloat16: [group][layer][kv head][keys, values][page]
+	data  []uint16 // bfloat16, half floats: [group][layer][kv head][keys, values][page]
 
 	keys   []uint8  // integers: [group][layer][kv head][page]
 	values []int8   // the same

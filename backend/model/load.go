@@ -17,15 +17,8 @@ import (
 // ErrUnknownFamily. A tensor that is missing, has another shape than the
 // metadata ask for, or has a type that is not supported is named in the error.
 func Load(f *gguf.File, o Options) (*Model, error) {
-	if o.Threads < 0 {
-		return nil, fmt.Errorf("model: %d threads: want a number from 1, or 0 for one per core", o.Threads)
-	}
-	kvType, err := ParseKVType(string(o.KV))
-	if err != nil {
+	if err := o.check(); err != nil {
 		return nil, err
-	}
-	if o.Float32Attention && kvType != BFloat16 {
-		return nil, fmt.Errorf("model: attention in float32 and keys and values as %s: choose one", kvType)
 	}
 	cfg, fam, err := readConfig(f)
 	if err != nil {
@@ -35,13 +28,16 @@ func Load(f *gguf.File, o Options) (*Model, error) {
 	if threads == 0 {
 		threads = runtime.NumCPU()
 	}
-	m := &Model{cfg: cfg, fam: fam, reference: o.Float32Attention, kvType: kvType, pool: compute.NewPool(min(threads, maxThreads))}
+	m := &Model{
+		cfg: cfg, fam: fam, reference: o.Float32Attention, kvType: o.KV, arithmetic: o.Arithmetic,
+		pool: compute.NewPool(min(threads, maxThreads)),
+	}
+	m.scale = m.attentionScale()
+	m.softcap = float32(float64(cfg.AttnSoftcap) * math.Log2E)
 	if err := m.load(f, o); err != nil {
 		m.Close()
 		return nil, err
 	}
-	m.scale = m.attentionScale()
-	m.softcap = float32(float64(cfg.AttnSoftcap) * math.Log2E)
 	m.ws = newWorkspace(m)
 	return m, nil
 }
@@ -58,18 +54,19 @@ type loader struct {
 	jobs  []packJob
 	size  int
 	exact bool // see Options.Float32Weights
+	plain bool // see GGML
 }
 
 type packJob struct {
 	t          gguf.Tensor
 	kind       compute.Kind
 	rows, cols int
-	dst        **compute.Matrix
+	dst        *matrix
 }
 
 func (m *Model) load(f *gguf.File, o Options) error {
 	c := &m.cfg
-	l := &loader{f: f, exact: o.Float32Weights}
+	l := &loader{f: f, exact: o.Float32Weights, plain: o.Arithmetic == GGML}
 	embed, ok := f.Tensor("token_embd.weight")
 	if !ok {
 		return fmt.Errorf("model: tensor token_embd.weight is missing")
@@ -96,11 +93,18 @@ func (m *Model) load(f *gguf.File, o Options) error {
 	if err := m.setRope(l); err != nil {
 		return err
 	}
+	if l.plain {
+		if err := m.setPlain(l); err != nil {
+			return err
+		}
+	}
 	if l.err != nil {
 		return l.err
 	}
 	for i := range m.layers {
-		m.layers[i].kCentre = m.keyCentre(&m.layers[i])
+		if !l.plain {
+			m.layers[i].kCentre = m.keyCentre(&m.layers[i])
+		}
 	}
 	if err := m.pack(l); err != nil {
 		return err
@@ -138,9 +142,9 @@ func (l *loader) layer(dst *layer, m *Model, i int) {
 	case c.Experts > 0:
 		l.matrix(&dst.router, name("ffn_gate_inp.weight"), c.Experts, c.Dim)
 		dst.experts = make([]expert, c.Experts)
-		l.stack(name("ffn_gate_exps.weight"), c.FFN, c.Dim, func(e int) **compute.Matrix { return &dst.experts[e].gate }, c.Experts)
-		l.stack(name("ffn_up_exps.weight"), c.FFN, c.Dim, func(e int) **compute.Matrix { return &dst.experts[e].up }, c.Experts)
-		l.stack(name("ffn_down_exps.weight"), c.Dim, c.FFN, func(e int) **compute.Matrix { return &dst.experts[e].down }, c.Experts)
+		l.stack(name("ffn_gate_exps.weight"), c.FFN, c.Dim, func(e int) *matrix { return &dst.experts[e].gate }, c.Experts)
+		l.stack(name("ffn_up_exps.weight"), c.FFN, c.Dim, func(e int) *matrix { return &dst.experts[e].up }, c.Experts)
+		l.stack(name("ffn_down_exps.weight"), c.Dim, c.FFN, func(e int) *matrix { return &dst.experts[e].down }, c.Experts)
 	case m.fam.fused:
 		l.parts(name("ffn_up.weight"), c.Dim, part{&dst.gate, c.FFN}, part{&dst.up, c.FFN})
 		l.matrix(&dst.down, name("ffn_down.weight"), c.Dim, c.FFN)
@@ -203,7 +207,7 @@ func (l *loader) vector(name string, n int) []float32 {
 }
 
 // matrix asks for a tensor to be packed into *dst.
-func (l *loader) matrix(dst **compute.Matrix, name string, rows, cols int) {
+func (l *loader) matrix(dst *matrix, name string, rows, cols int) {
 	if t, ok := l.tensor(name, cols, rows); ok {
 		l.add(dst, t, rows, cols)
 	}
@@ -211,7 +215,7 @@ func (l *loader) matrix(dst **compute.Matrix, name string, rows, cols int) {
 
 // part is some rows of a tensor that holds several matrices.
 type part struct {
-	dst  **compute.Matrix
+	dst  *matrix
 	rows int
 }
 
@@ -227,7 +231,7 @@ func (l *loader) parts(name string, cols int, parts ...part) {
 }
 
 // stack asks for n matrices that lie in one tensor of three dimensions.
-func (l *loader) stack(name string, rows, cols int, dst func(i int) **compute.Matrix, n int) {
+func (l *loader) stack(name string, rows, cols int, dst func(i int) *matrix, n int) {
 	t, ok := l.tensor(name, cols, rows, n)
 	if !ok {
 		return
@@ -254,7 +258,7 @@ func (l *loader) cut(t gguf.Tensor, cols int, parts []part) {
 }
 
 // add asks for rows to be packed into *dst.
-func (l *loader) add(dst **compute.Matrix, t gguf.Tensor, rows, cols int) {
+func (l *loader) add(dst *matrix, t gguf.Tensor, rows, cols int) {
 	if l.err != nil {
 		return
 	}
@@ -271,7 +275,15 @@ func (l *loader) add(dst **compute.Matrix, t gguf.Tensor, rows, cols int) {
 		return
 	}
 	l.jobs = append(l.jobs, packJob{t: t, kind: kind, rows: rows, cols: cols, dst: dst})
-	l.size += compute.MatrixBytes(kind, rows, cols)
+	l.size += l.bytes(&l.jobs[len(l.jobs)-1])
+}
+
+// bytes returns the memory that the matrix of a job takes.
+func (l *loader) bytes(j *packJob) int {
+	if l.plain {
+		return (len(j.t.Data) + 63) &^ 63
+	}
+	return compute.MatrixBytes(j.kind, j.rows, j.cols)
 }
 
 // pack converts all matrices, with all threads.
@@ -284,7 +296,14 @@ func (m *Model) pack(l *loader) error {
 	buf := mem.Bytes()
 	for i := range l.jobs {
 		j := &l.jobs[i]
-		n := compute.MatrixBytes(j.kind, j.rows, j.cols)
+		n := l.bytes(j)
+		if l.plain {
+			if err := packPlain(j, buf[:len(j.t.Data)]); err != nil {
+				return err
+			}
+			buf = buf[n:]
+			continue
+		}
 		mat := compute.NewMatrix(j.kind, j.rows, j.cols, buf[:n:n])
 		if mat.Form != compute.Floats && j.t.Type.BlockSize() > compute.BlockCols {
 			mat.Form = compute.Wide // as llama.cpp does for the types with blocks of 256

@@ -1,10 +1,6 @@
 package model
 
-import (
-	"math"
-
-	"github.com/coppice-run/coppice/backend/compute"
-)
+import "math"
 
 // mixture is the work space of a feed-forward layer with experts. Each token goes
 // through some of them; the tokens of the batch are sorted by expert, so that the
@@ -114,7 +110,7 @@ func (m *mixture) doNorm(worker, i int) {
 	w := m.w
 	c, s := &w.m.cfg, w.scratch[worker]
 	x := w.settle(s, i)
-	compute.Norm(s.row[:c.Dim], x, w.normBy, c.RMSEps)
+	w.math.norm(s.row[:c.Dim], x, w.normBy, c.RMSEps)
 	copy(m.h[i*w.dim:], s.row[:c.Dim])
 	w.store(i, s.row, c.Dim)
 }

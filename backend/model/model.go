@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/coppice-run/coppice/backend/compute"
+	"github.com/coppice-run/coppice/backend/model/internal/ggml"
 )
 
 // Options are the choices of the caller about how a model runs. The zero value
@@ -16,6 +17,10 @@ type Options struct {
 
 	// KV is how keys and values are held, BFloat16 if empty.
 	KV KVType
+
+	// Arithmetic is how numbers are rounded and added, Fast if empty. GGML is there
+	// for comparisons with llama.cpp.
+	Arithmetic Arithmetic
 
 	// Float32Attention computes attention in float32 from keys and values that are
 	// not rounded to bfloat16. It is many times slower and takes three times the
@@ -37,14 +42,17 @@ type Model struct {
 	fam           family
 	pool          *compute.Pool
 	mem           []*compute.Memory // what the matrices lie in
-	embed         *compute.Matrix   // [Vocab][Dim]
-	output        *compute.Matrix   // [Vocab][Dim]; embed when tied
+	embed         matrix            // [Vocab][Dim]
+	output        matrix            // [Vocab][Dim]; embed when tied
 	norm          []float32         // final norm, [Dim]
 	layers        []layer
-	rope          [2]rope // global, local
-	scale         float32 // of queries
-	softcap       float32 // of scores, in their units
-	reference     bool    // see Options.Float32Attention
+	rope          [2]rope       // global, local
+	plainRope     [2]*ggml.Rope // rope in the arithmetic of ggml
+	scale         float32       // of queries
+	scoreScale    float32       // of scores, in the arithmetic of ggml
+	softcap       float32       // of scores, in their units
+	reference     bool          // see Options.Float32Attention
+	arithmetic    Arithmetic
 	kvType        KVType
 	stored        int // bytes of the matrices that a step reads, in the file
 	storedExperts int // of those of which a token reads some
@@ -61,16 +69,19 @@ type layer struct {
 	qNorm, kNorm              []float32 // [HeadDim], nil when the family has none
 	qBias, kBias, vBias       []float32 // nil when the family has none
 	kCentre                   []float32 // what keys are stored without; nil for nothing: see Model.keyCentre
-	q, k, v, o                *compute.Matrix
-	gate, up, down            *compute.Matrix
+	q, k, v, o                matrix
+	gate, up, down            matrix
 	local                     bool // sliding window
 
-	router  *compute.Matrix // [Experts][Dim]; nil without a mixture
-	experts []expert        // instead of gate, up and down
+	router  matrix   // [Experts][Dim]; nil without a mixture
+	experts []expert // instead of gate, up and down
 }
 
 // expert is one feed-forward part of a mixture.
-type expert struct{ gate, up, down *compute.Matrix }
+type expert struct{ gate, up, down matrix }
+
+// Arithmetic tells how numbers are rounded and added.
+func (m *Model) Arithmetic() Arithmetic { return m.arithmetic }
 
 // KVType tells how keys and values are held.
 func (m *Model) KVType() KVType { return m.kvType }

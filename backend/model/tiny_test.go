@@ -21,6 +21,7 @@ type tinySpec struct {
 	keyBias                              float64 // added to the biases of the slower half of the pairs
 	meta                                 []gguf.KV
 	kv                                   KVType // to load it with
+	arithmetic                           Arithmetic
 }
 
 // tinySpecs has one model of each family, with odd shapes and mixed types.
@@ -43,6 +44,12 @@ func (s tinySpec) quantised() tinySpec {
 // int8 returns the spec with keys and values in 8 bits.
 func (s tinySpec) int8() tinySpec {
 	s.kv = Int8
+	return s
+}
+
+// plain returns the spec in the arithmetic of ggml.
+func (s tinySpec) plain() tinySpec {
+	s.arithmetic = GGML
 	return s
 }
 
@@ -148,7 +155,7 @@ func (s tinySpec) open(t testing.TB, seed uint64) *gguf.File {
 
 func (s tinySpec) load(t testing.TB, seed uint64, threads int) *Model {
 	t.Helper()
-	m, err := Load(s.open(t, seed), Options{Threads: threads, KV: s.kv})
+	m, err := Load(s.open(t, seed), Options{Threads: threads, KV: s.kv, Arithmetic: s.arithmetic})
 	if err != nil {
 		t.Fatal(err)
 	}

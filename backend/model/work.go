@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/coppice-run/coppice/backend/compute"
 )
 
 // Work is what a token costs at the least, whatever the kernels do: the figures
@@ -22,12 +20,12 @@ type Work struct {
 // Work returns the cost of a token that sees depth positions, its own included.
 func (m *Model) Work(depth int) Work {
 	c := &m.cfg
-	w := Work{WeightBytes: m.stored + m.storedExperts*c.ExpertsUsed/max(1, c.Experts), OutputMACs: m.output.Rows * m.output.Cols}
+	w := Work{WeightBytes: m.stored + m.storedExperts*c.ExpertsUsed/max(1, c.Experts), OutputMACs: weights(m.output)}
 	for i := range m.layers {
 		l := &m.layers[i]
-		for _, x := range []*compute.Matrix{l.q, l.k, l.v, l.o, l.gate, l.up, l.down, l.router} {
+		for _, x := range []matrix{l.q, l.k, l.v, l.o, l.gate, l.up, l.down, l.router} {
 			if x != nil {
-				w.MatrixMACs += x.Rows * x.Cols
+				w.MatrixMACs += weights(x)
 			}
 		}
 		if l.router != nil {
@@ -41,6 +39,12 @@ func (m *Model) Work(depth int) Work {
 		w.AttentionMACs += seen * c.Heads * c.HeadDim * 2
 	}
 	return w
+}
+
+// weights returns the number of weights of a matrix.
+func weights(m matrix) int {
+	rows, cols := m.Size()
+	return rows * cols
 }
 
 // Bytes returns the memory that the model takes: packed weights and the space
@@ -71,10 +75,9 @@ func (m *Model) Products(n int) (time.Duration, error) {
 	var spent time.Duration
 	run := func(cols int, jobs ...gemmJob) {
 		w.gemms = append(w.gemms[:0], jobs...)
-		w.acts.Reset(n, cols)
-		w.reads = 0
+		w.math.expect(n, cols)
 		for _, j := range jobs {
-			w.reads.Add(j.w.Form)
+			w.math.readBy(j.w)
 		}
 		m.pool.Run(n, func(worker, i int) { w.store(i, w.scratch[worker].row, cols) })
 		start := time.Now()

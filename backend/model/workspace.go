@@ -42,7 +42,7 @@ type workspace struct {
 	qkv  []float32 // [tokens][qkvDim] queries, keys, values
 	gate []float32 // [tokens][ffn]
 	up   []float32 // [tokens][ffn]
-	acts *compute.Acts
+	math kernels
 	cos  [2][]float32 // global, local: [tokens][RopeDim/2]
 	sin  [2][]float32
 
@@ -52,12 +52,11 @@ type workspace struct {
 	gemms  []gemmJob
 	chunk  int // panels per task
 	layer  int
-	addY   []float32     // weights of the norm that y passes before the addition, or nil
-	hasY   bool          // y is pending
-	normBy []float32     // weights of the next norm
-	reads  compute.Forms // of activations that the next matrices read
-	outs   []int         // tokens with outputs
-	outTo  [][]float32   // where their logits go
+	addY   []float32   // weights of the norm that y passes before the addition, or nil
+	hasY   bool        // y is pending
+	normBy []float32   // weights of the next norm
+	outs   []int       // tokens with outputs
+	outTo  [][]float32 // where their logits go
 	logits [][]float32
 
 	mix *mixture // nil without experts
@@ -65,18 +64,23 @@ type workspace struct {
 	scratch []*scratch // per thread
 
 	// The sections, as functions made once.
-	fnEmbed, fnNorm, fnGemm, fnHeads, fnQueries, fnKeys, fnAttend, fnMerge, fnGate, fnFinal, fnLogits, fnExact func(worker, task int)
+	fnEmbed, fnNorm, fnGemm, fnHeads, fnQueries, fnKeys, fnAttend, fnMerge, fnGate, fnFinal, fnLogits, fnExact, fnPlain, fnStore func(worker, task int)
 }
 
 // scratch is the private space of one thread.
 type scratch struct {
 	row     []float32 // widest row, whole blocks
 	queries *compute.Queries
+
+	// Of doPlain.
+	scores []float32 // [heads of the group][positions], grows with the depth
+	keys   []float32 // [4][HeadDim]
+	sums   []float64 // [heads of the group][HeadDim]
 }
 
 // A gemmJob is one of the products of a section.
 type gemmJob struct {
-	w      *compute.Matrix
+	w      matrix
 	y      []float32
 	stride int
 }
@@ -98,7 +102,7 @@ func newWorkspace(m *Model) *workspace {
 	w.qkv = make([]float32, n*w.qkvDim)
 	w.gate = make([]float32, n*w.ffn)
 	w.up = make([]float32, n*w.ffn)
-	w.acts = compute.NewActs(n, widest)
+	w.math = m.newKernels(n, widest)
 	for i := range w.cos {
 		w.cos[i] = make([]float32, n*c.RopeDim/2)
 		w.sin[i] = make([]float32, n*c.RopeDim/2)
@@ -115,12 +119,15 @@ func newWorkspace(m *Model) *workspace {
 		w.scratch = append(w.scratch, &scratch{
 			row:     make([]float32, widest),
 			queries: newQueries(block*group, c.HeadDim),
+			keys:    make([]float32, 4*c.HeadDim),
+			sums:    make([]float64, group*c.HeadDim),
 		})
 	}
 	w.fnEmbed, w.fnNorm, w.fnGemm, w.fnHeads = w.doEmbed, w.doNorm, w.doGemm, w.doHeads
 	w.fnQueries, w.fnKeys = w.doQueries, w.doKeys
 	w.fnAttend, w.fnMerge, w.fnGate = w.doAttend, w.doMerge, w.doGate
 	w.fnFinal, w.fnLogits, w.fnExact = w.doFinal, w.doLogits, w.doExact
+	w.fnPlain, w.fnStore = w.doPlain, w.doStore
 	if c.Experts > 0 {
 		w.mix = newMixture(w)
 	}
@@ -143,7 +150,7 @@ func (w *workspace) bytes() int64 {
 	if w.mix != nil {
 		n += len(w.mix.h) + len(w.mix.out) + len(w.mix.route)
 	}
-	return 4*int64(n+slotFloats) + w.acts.Bytes() + int64(w.m.pool.Threads())*w.acts.RoomBytes()
+	return 4*int64(n+slotFloats) + w.math.bytes()
 }
 
 // reserve makes room for the partial results of the plans.

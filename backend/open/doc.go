@@ -13,8 +13,10 @@
 // Each http may be https. What a server's URL may hold besides, such as
 // ?model=NAME, is said in package remote. An engine's may hold threads=N,
 // memory=BYTES for keys and values, with the units KiB, MiB and GiB, kv=q8 for
-// keys and values in 8 bits, and weights=f32 for weights that are expanded and
-// activations that are not rounded, see model.Options.Float32Weights; attention=f32 is its Float32Attention. These go before what Options say of the same; only
+// keys and values in 8 bits, weights=f32 for weights that are expanded and
+// activations that are not rounded, see model.Options.Float32Weights, attention=f32
+// for its Float32Attention, and arithmetic=ggml for logits that are llama.cpp's bit
+// for bit, see model.GGML. These go before what Options say of the same; only
 // memory= beside Options.Engine.TotalBytes, which bounds more than keys and values,
 // is an error.
 package open

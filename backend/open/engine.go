@@ -60,11 +60,14 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 			mod.Float32Weights, ok = last == "f32", last == "f32" || last == "file"
 		case "attention":
 			mod.Float32Attention, ok = last == "f32", last == "f32" || last == "kv"
+		case "arithmetic":
+			mod.Arithmetic, err = model.ParseArithmetic(last)
+			ok = err == nil
 		default:
-			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads, memory, kv, weights and attention", k))
+			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads, memory, kv, weights, attention and arithmetic", k))
 		}
 		if !ok {
-			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory bytes or a number of KiB, MiB or GiB, kv %s or %s, weights file or f32, attention kv or f32", k, last, model.BFloat16, model.Int8))
+			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory bytes or a number of KiB, MiB or GiB, kv %s or %s, weights file or f32, attention kv or f32, arithmetic %s or %s", k, last, model.BFloat16, model.Int8, model.Fast, model.GGML))
 		}
 	}
 	return cfg, mod, nil

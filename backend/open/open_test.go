@@ -79,7 +79,8 @@ func TestKeysAndValuesByURL(t *testing.T) {
 	if seen[""] != seen["?kv=bf16"] || seen["?kv=q8"] != "q8-"+seen[""] {
 		t.Error(seen)
 	}
-	for q, want := range map[string]string{"?weights=file": seen[""], "?weights=f32": "f32-" + seen[""], "?weights=f32&kv=q8": "q8-f32-" + seen[""], "?weights=f32&attention=f32": "f32-a32-" + seen[""]} {
+	for q, want := range map[string]string{"?weights=file": seen[""], "?weights=f32": "f32-" + seen[""], "?weights=f32&kv=q8": "q8-f32-" + seen[""], "?weights=f32&attention=f32": "f32-a32-" + seen[""],
+		"?arithmetic=fast": seen[""], "?arithmetic=ggml": "f16-ggml-" + seen[""]} {
 		if got := open(t, "engine://sapling"+q, opts).(*engine.Engine).Info().Fingerprint; got != want {
 			t.Errorf("%s: %s, want %s", q, got, want)
 		}
@@ -125,7 +126,7 @@ func TestErrorsSayWhatIsKnown(t *testing.T) {
 	opts := Options{Embedded: map[string]func() []byte{"sapling": func() []byte { return nil }, "acorn": func() []byte { return nil }}}
 	for _, u := range []string{
 		"", "gpt-4", "ftp://s3cr3t@h/", "grpc+http://s3cr3t@h", "engine://oak", "engine://", "engine://sapling/x.gguf",
-		"engine://s3cr3t@sapling", "engine:///m.gguf?treads=1", "engine://sapling?threads=0", "engine://sapling?memory=1TB", "engine://sapling?kv=q4", "engine://sapling?weights=f16", "engine://sapling?attention=bf16", "engine://sapling?memory=99999999999GiB", "engine:///%zz",
+		"engine://s3cr3t@sapling", "engine:///m.gguf?treads=1", "engine://sapling?threads=0", "engine://sapling?memory=1TB", "engine://sapling?kv=q4", "engine://sapling?weights=f16", "engine://sapling?attention=bf16", "engine://sapling?arithmetic=exact", "engine://sapling?memory=99999999999GiB", "engine:///%zz",
 	} {
 		b, err := Backend(t.Context(), u, opts)
 		if b != nil || !errors.Is(err, backend.ErrInvalid) {

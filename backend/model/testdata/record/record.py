@@ -140,7 +140,7 @@ class Model:
         p = self.lib.llama_context_default_params()
         threads = int(os.environ.get("THREADS", "2"))  # how work is shared does not change results
         p.n_ctx, p.n_batch, p.n_threads, p.n_threads_batch = n_ctx, n_ctx, threads, threads
-        p.type_k = p.type_v = 0  # F32
+        p.type_k = p.type_v = 1 if os.environ.get("KV") == "f16" else 0  # else F32
         p.flash_attn_type = 0  # off
         p.swa_full = True
         self.ctx = self.lib.llama_init_from_model(self.model, p)
@@ -249,9 +249,10 @@ def model(libdir, path, prompts):
 
 def two(row):
     """The ids of the largest and second largest logit; the lower id first on a tie."""
-    a = max(range(len(row)), key=row.__getitem__)
-    keep, row[a] = row[a], -math.inf
-    b = max(range(len(row)), key=row.__getitem__)
+    keep = max(row)
+    a = row.index(keep)
+    row[a] = -math.inf
+    b = row.index(max(row))
     row[a] = keep
     return a, b
 
