@@ -345,7 +345,7 @@ type Budget struct {
 	Generated int `json:"generated,omitempty"`
 	// Cost bounds the money, in the unit of the run's prices.
 	Cost float64 `json:"cost,omitempty"`
-	// Time bounds the wall time of a process's part of the run.
+	// Time bounds the wall time for which processes have the run, together.
 	Time time.Duration `json:"time,omitempty"`
 }
 

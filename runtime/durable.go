@@ -296,7 +296,7 @@ func (r *runner) compare(h *Header, e *MismatchError) {
 // goOn brings the machine to where the journal ends and runs on from there.
 func (r *runner) goOn(ctx context.Context, j *journal, c *contents, vars map[string]any) (*Report, error) {
 	r.j = j
-	r.due = c.due
+	r.due, r.spent = c.due, c.spent
 	r.started = make(map[string]bool, len(c.started))
 	for id := range c.started {
 		r.started[id] = true

@@ -102,6 +102,9 @@ type record struct {
 	Trace string    `json:"trace,omitempty"`
 	At    time.Time `json:"at,omitzero"`
 	Due   time.Time `json:"due,omitzero"` // when a sleep or a wait ends
+	// Spent is for how long processes had the run so far, where its time is
+	// bounded.
+	Spent time.Duration `json:"spent,omitempty"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -192,6 +195,7 @@ type journal struct {
 	// record is another.
 	ended *string
 	buf   []byte
+	spent func() time.Duration // of the run so far; nil: not counted
 }
 
 func (j *journal) close() error { return j.f.Close() }
@@ -213,6 +217,9 @@ func (j *journal) append(records ...record) error {
 	j.buf = j.buf[:0]
 	sum := j.sum
 	for i := range records {
+		if j.spent != nil {
+			records[i].Spent = j.spent()
+		}
 		var err error
 		if j.buf, sum, err = appendRecord(j.buf, &records[i], sum); err != nil {
 			return j.fail(fmt.Errorf("a record cannot be encoded: %w", err))

@@ -20,6 +20,7 @@ type contents struct {
 	// times are when they were recorded, by task, as far as the journal says.
 	times map[string]time.Time
 	over  time.Time // when the last process ended
+	spent time.Duration
 	// started are the calls that began and have no result, by task.
 	started map[string]string    // to their keys
 	stamps  map[string]stamp     // of the results of a script
@@ -186,6 +187,7 @@ func (c *contents) take(rec *record, at map[string]int) error {
 		return fmt.Errorf("record of kind %q where the header %s", rec.Kind, map[bool]string{true: "should be", false: "is past"}[c.header == nil])
 	}
 	c.ended, c.endErr = false, ""
+	c.spent = max(c.spent, rec.Spent)
 	switch rec.Kind {
 	case recordHeader:
 		if rec.Header == nil {

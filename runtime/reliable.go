@@ -52,7 +52,8 @@ func WithPrices(p Prices) Option { return func(c *config) { c.prices = &p } }
 var ErrBudget = errors.New("the budget of the run is used up")
 
 // BudgetError says which bound of a budget was reached. It is ErrBudget. A run
-// with a journal goes on where it stopped if it is resumed with a larger budget.
+// with a journal goes on where it stopped if it is resumed with a larger budget; of
+// its time, what earlier processes spent of it is gone.
 type BudgetError struct {
 	What  string // tokens, generated, cost or time
 	Limit string
@@ -99,13 +100,18 @@ func OverBudget(b lang.Budget, u Usage, p *Prices) error {
 	return nil
 }
 
-// inTime returns a context that ends with the run's time.
+// inTime returns a context that ends with the run's time, of which earlier
+// processes may have spent some.
 func (r *runner) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	d := r.budget().Time
 	if d <= 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, d, &BudgetError{"time", d.String(), d.String()})
+	if begin := r.now(); r.j != nil {
+		r.j.spent = func() time.Duration { return r.spent + r.now().Sub(begin) }
+	}
+	used := max(d, r.spent.Round(time.Millisecond)).String()
+	return context.WithTimeoutCause(ctx, d-r.spent, &BudgetError{"time", d.String(), used})
 }
 
 // CheckTerms reports whether options give what the nodes of a program ask for:

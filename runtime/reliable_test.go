@@ -1,9 +1,11 @@
 package runtime_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -345,5 +347,50 @@ steps:
 	}
 	if s := salts("a", ""); s != "a" {
 		t.Errorf("%q", s)
+	}
+}
+
+// TestTimeIsSpentOverProcesses: a run that is resumed has what is left of its time,
+// whether the process before it ended in order or was killed.
+func TestTimeIsSpentOverProcesses(t *testing.T) {
+	g := graphYAML(t, `budget: {time: 60s}
+steps:
+  - sleep: {for: 40s}
+  - sleep: {for: 40s}
+  - return: '"slept"'
+`)
+	for _, killed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			journal := filepath.Join(t.TempDir(), "j")
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+			defer cancel()
+			if _, err := runtime.RunGraph(ctx, nil, g, nil, nil, runtime.WithJournal(journal)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			left := 10 * time.Second
+			if killed { // what it spent since its last record is not known
+				data, err := os.ReadFile(journal)
+				if err != nil {
+					t.Fatal(err)
+				}
+				end := bytes.LastIndex(data, []byte(` {"kind":"end"`))
+				if err := os.WriteFile(journal, data[:bytes.LastIndexByte(data[:end], '\n')+1], 0o600); err != nil {
+					t.Fatal(err)
+				}
+				left = 20 * time.Second
+			}
+			<-time.After(5 * time.Second) // nobody has it
+			for _, want := range []time.Duration{left, 0} {
+				began := time.Now()
+				var be *runtime.BudgetError
+				if _, err := runtime.Resume(t.Context(), nil, journal, nil); !errors.As(err, &be) || be.What != "time" || be.Limit != "1m0s" || time.Since(began) != want {
+					t.Error(err, time.Since(began), want)
+				}
+			}
+			r, err := runtime.Resume(t.Context(), nil, journal, nil, runtime.WithBudget(lang.Budget{Time: 2 * time.Minute}))
+			if err != nil || string(r.Value) != `"slept"` {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -38,6 +38,7 @@ type runner struct {
 	restored int
 	started  map[string]bool      // tasks that the journal holds as started
 	due      map[string]time.Time // ends of sleeps and waits that the journal holds
+	spent    time.Duration        // for how long earlier processes had the run
 	waiting  int                  // of flight, tasks that wait
 	batch    []Result
 	taken    []outcome
