@@ -24,6 +24,15 @@ import (
 // suspends is the signal by which a run asks a child to hand over.
 const suspends = "suspend"
 
+// stood is the signal by which a child tells its parent its status, so that the
+// status of a run is of all that it does.
+const stood = "stood"
+
+type standing struct {
+	Task   string `json:"task"`
+	Status string `json:"status"`
+}
+
 // maxChildren bounds the children of a run at a time; a server takes 2,000.
 const maxChildren = 1000
 
@@ -86,7 +95,7 @@ func (d *driver) child(ctx workflow.Context, f *flight) workflow.Future {
 	if in.Attributes {
 		opt.TypedSearchAttributes = temporal.NewSearchAttributes(attrProgram.ValueSet(f.task.Program.Graph.Name), attrTenant.ValueSet(in.Salt), attrStatus.ValueSet(in.Status))
 	}
-	f.run = opt.WorkflowID
+	f.run, f.stands = opt.WorkflowID, in.Status
 	// The graph is a payload of its own: all children share it in the store.
 	f.child = workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, opt), WorkflowType, *in, d.in.Graph)
 	return f.child
@@ -110,7 +119,7 @@ func (d *driver) handedOver(task string) *Input {
 func (d *driver) childInput(t *runtime.Task) *Input {
 	in := *d.in
 	in.Graph = nil // beside it
-	in.At, in.Within, in.First = t.Node.ID, t.ID, d.first
+	in.Format, in.At, in.Within, in.First = inputFormat, t.Node.ID, t.ID, d.first
 	in.Inputs = t.Program.Inputs
 	in.Results, in.Due, in.Unknown, in.Early, in.Children = nil, nil, nil, nil, nil
 	in.Home = d.home
@@ -120,15 +129,15 @@ func (d *driver) childInput(t *runtime.Task) *Input {
 	own := t.Program.Graph.Budget
 	in.Budget = narrowed(own, d.in.Budget, d.m.Used(), d.in.Prices)
 	if own.Time > 0 {
-		if end := workflow.Now(d.ctx).Add(own.Time); in.Deadline.IsZero() || end.Before(in.Deadline) {
-			in.Deadline = end
+		if end := workflow.Now(d.ctx).Add(own.Time); in.Ends.IsZero() || end.Before(in.Ends) {
+			in.Ends, in.Budget.Time = end, own.Time
 		}
 	}
 	return &in
 }
 
 // narrowed is the budget of a program within that of the run that it is part of,
-// which has used something. The time is left to deadlines.
+// which has used something. The time is the run's.
 func narrowed(own, whole lang.Budget, used runtime.Usage, p *runtime.Prices) lang.Budget {
 	left := func(own, whole, used int) int {
 		if whole <= 0 {
@@ -146,7 +155,7 @@ func narrowed(own, whole lang.Budget, used runtime.Usage, p *runtime.Prices) lan
 			own.Cost = max(rest, 1e-12)
 		}
 	}
-	own.Time = 0
+	own.Time = whole.Time
 	return own
 }
 
@@ -208,6 +217,22 @@ func (d *driver) suspend() {
 			f.asked = true
 			f.child.SignalChildWorkflow(d.ctx, suspends, nil)
 		}
+	}
+}
+
+// tellParent tells the run that this program is a step of how it stands.
+func (d *driver) tellParent(status string) {
+	parent := workflow.GetInfo(d.ctx).ParentWorkflowExecution
+	if !d.in.child() || parent == nil || status == statusFinished || status == statusFailed { // its end says that
+		return
+	}
+	workflow.SignalExternalWorkflow(d.ctx, parent.ID, "", stood, standing{d.in.Within, status})
+}
+
+// childStands takes what a child tells of itself.
+func (d *driver) childStands(s standing) {
+	if f := d.flight[s.Task]; f != nil && f.child != nil && d.in.Format > 1 {
+		f.stands = s.Status
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/coppice-run/coppice/backend/puppet"
@@ -176,8 +178,60 @@ steps:
 `, nil, StartOptions{})
 	start := r.env.Now()
 	_, err := r.run()
-	require.ErrorContains(t, err, "deadline")
+	require.ErrorContains(t, err, "first: program sub: the budget of the run is used up: time 10m0s of 10m0s")
 	require.Less(t, r.env.Now().Sub(start), time.Hour)
+	require.Equal(t, "budget", codeOf(t, err))
+}
+
+// codeOf is the code that a failed run has.
+func codeOf(t *testing.T, err error) string {
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, typeProgram, app.Type())
+	var code string
+	require.NoError(t, app.Details(&code))
+	return code
+}
+
+// TestTimeOfARunIsOver: it is a budget's or a deadline's, whichever ends first, also
+// where an activity that is under way meets it before the run does. An attempt that
+// would come too late is not waited for.
+func TestTimeOfARunIsOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		budget, deadline time.Duration
+		code, says       string
+	}{
+		"budget":         {time.Minute, 0, "budget", "time 1m0s of 1m0s"},
+		"budget first":   {time.Minute, time.Hour, "budget", "time 1m0s of 1m0s"},
+		"deadline first": {time.Hour, time.Minute, "timeout", "the deadline of the run is over"},
+		"deadline":       {0, time.Minute, "timeout", "the deadline of the run is over"},
+	} {
+		for _, retries := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, retries), func(t *testing.T) {
+				m := puppet.New()
+				m.OnAny().Fail(errDown)
+				r := newRig(t, m, nil, fmt.Sprintf(once, ""), nil, StartOptions{Retry: Retry{Attempts: 1000}})
+				begin := r.env.Now()
+				if c.budget > 0 {
+					r.in.Budget.Time, r.in.Ends = c.budget, begin.Add(c.budget)
+				}
+				if c.deadline > 0 {
+					r.in.Deadline = begin.Add(c.deadline)
+				}
+				if retries {
+					c.code, c.says = "unavailable", "down"
+				} else {
+					late := temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
+					r.env.OnActivity(activityGenerate, mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything).
+						After(59*time.Second).Return(nil, late)
+				}
+				_, err := r.run()
+				require.Equal(t, c.code, codeOf(t, err), "%v", err)
+				require.ErrorContains(t, err, c.says)
+				require.LessOrEqual(t, r.env.Now().Sub(begin), time.Minute)
+			})
+		}
+	}
 }
 
 const askingChild = `
@@ -241,4 +295,93 @@ func TestCostlyChildNeedsPrices(t *testing.T) {
 	require.NoError(t, err)
 	_, err = newInput(g, nil, StartOptions{Name: "n"})
 	require.ErrorContains(t, err, "budget of program child bounds the cost")
+}
+
+// TestCarryingIsWorthIt: a history that only holds what was open before is not ended
+// for a new one that would begin in the same way.
+func TestCarryingIsWorthIt(t *testing.T) {
+	const timers = `
+name: timers
+inputs: {items: "[]int"}
+steps:
+- fork: {name: all, over: items, steps: [{sleep: {for: 1h}}], yield: "1"}
+- return: len(all)
+`
+	const programs = `
+name: programs
+inputs: {items: "[]int"}
+programs:
+  slow: {steps: [{sleep: {for: 1h}}, {return: "1"}]}
+steps:
+- fork:
+    name: both
+    arms:
+    - {name: early, steps: [{sleep: {for: 30m}}], yield: "1"}
+    - name: many
+      steps:
+      - fork: {name: all, over: items, steps: [{run: {name: x, program: slow}}], yield: x}
+      yield: len(all)
+- return: both[1]
+`
+	for name, c := range map[string]struct {
+		program   string
+		n, length int
+		histories int
+		results   int // of the first one
+	}{
+		"timers":         {timers, 600, 1000, 2, 100},
+		"timers, long":   {timers, 600, 1200, 2, 1},
+		"programs":       {programs, 100, 1900, 1, 0},
+		"programs, long": {programs, 100, 2100, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, puppet.Null{}, nil, c.program, lang.Args{"items": numbers(c.n)}, StartOptions{})
+			histories := 0
+			r.each = func() {
+				r.env.SetContinueAsNewSuggested(false)
+				if histories++; histories == 1 {
+					r.env.RegisterDelayedCallback(func() {
+						r.env.SetContinueAsNewSuggested(true)
+						r.env.SetCurrentHistoryLength(c.length)
+					}, time.Minute)
+				}
+			}
+			r.fresh()
+			got, err := r.run()
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprint(c.n), string(got.Value))
+			require.Equal(t, c.histories, histories)
+			require.GreaterOrEqual(t, len(r.in.Results), c.results)
+		})
+	}
+}
+
+// TestStatusIsOfAllPrograms: a run whose programs wait for people waits, and one of
+// whose programs works does not.
+func TestStatusIsOfAllPrograms(t *testing.T) {
+	r := newRig(t, puppet.Null{}, nil, askingChild, nil, StartOptions{SearchAttributes: true})
+	var seen []string
+	r.env.OnUpsertTypedSearchAttributes(mock.Anything).Return(nil).Run(func(args mock.Arguments) {
+		s, ok := args.Get(0).(temporal.SearchAttributes).GetKeyword(attrStatus)
+		require.True(t, ok)
+		seen = append(seen, s)
+	})
+	r.env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, "", stood, mock.Anything).
+		Return(func(_, id, _, name string, s any) error {
+			require.Equal(t, "default-test-workflow-id", id)
+			r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(name, s) }, 0)
+			return nil
+		})
+	for i := range 2 {
+		r.env.RegisterDelayedCallback(func() {
+			seen = append(seen, "answer")
+			r.env.SignalWorkflow(Answers, Answer{Task: fmt.Sprintf("f[%d]/sub/ok", i), Value: json.RawMessage("true")})
+		}, time.Duration(i+1)*time.Hour)
+	}
+	_, err := r.run()
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		statusWaiting, statusWaiting, statusWaiting, // both programs, and then the run
+		"answer", statusFinished, "answer", statusFinished, statusFinished,
+	}, seen)
 }

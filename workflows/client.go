@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
@@ -28,8 +29,7 @@ type StartOptions struct {
 	Salt  string
 	// Limits bound what the program may do.
 	Limits runtime.Limits
-	// Window bounds the activities of the run at a time; default 64, at most
-	// 1,000.
+	// Window bounds the activities of the run at a time; default 64, at most 500.
 	Window int
 	// Retry is of requests to a model. Calls of functions are made once.
 	Retry Retry
@@ -100,8 +100,9 @@ type Run struct {
 	c    *Client
 	Name string
 	// Trouble, if not nil, is told what keeps the run from going on while somebody
-	// waits for its Report: an error that is ErrStuck or ErrNoWorker. The wait goes
-	// on, since the right worker may come.
+	// waits for its Report, or what keeps a program that is a step of it: an error
+	// that is ErrStuck or ErrNoWorker. The wait goes on, since the right worker may
+	// come.
 	Trouble func(error)
 }
 
@@ -130,7 +131,7 @@ func Start(ctx context.Context, c *Client, g *lang.Graph, args lang.Args, o Star
 		// A run that ended well is not done again because somebody asks twice.
 		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		StaticSummary:                            short(g.Name+": "+g.Doc, 200),
+		StaticSummary:                            short(strings.TrimSuffix(g.Name+": "+g.Doc, ": "), 200),
 		Memo: map[string]any{
 			"program": g.Name, "graph": in.GraphHash, "inputs": Hash(in.Inputs),
 		},
@@ -218,14 +219,14 @@ func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error
 	} else if bounded := costly(g); bounded != "" && o.Prices == nil {
 		return nil, fmt.Errorf("workflows: the budget of program %s bounds the cost, and no prices are given", bounded)
 	} else if b.Time > 0 {
-		if end := time.Now().Add(b.Time); in.Deadline.IsZero() || end.Before(in.Deadline) {
-			in.Deadline = end
-		}
+		in.Ends = time.Now().Add(b.Time)
 	}
 	if in.Window <= 0 {
 		in.Window = 64
 	}
-	in.Window = min(in.Window, 1000) // a server takes 2,000 pending activities
+	// A server takes 2,000 pending activities, and a message of 4 MB with all that
+	// begin at once.
+	in.Window = min(in.Window, 500)
 	if in.Heartbeat <= 0 {
 		in.Heartbeat = 10 * time.Second
 	}
@@ -330,36 +331,6 @@ func (r *Run) failed(err error) error {
 	return fmt.Errorf("workflows: run %s: %w", r.Name, err)
 }
 
-// stuck returns an error that is ErrStuck if the workers that there are cannot
-// carry the run out, with what they say.
-func (r *Run) stuck(ctx context.Context) error {
-	d, err := r.c.DescribeWorkflow(ctx, r.Name, "")
-	if err != nil {
-		return r.failed(err)
-	}
-	if d.RawResponse.GetPendingWorkflowTask().GetAttempt() < 2 {
-		return nil
-	}
-	says := ""
-	events := r.c.GetWorkflowHistory(ctx, r.Name, d.WorkflowExecution.RunID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for events.HasNext() {
-		e, err := events.Next()
-		if err != nil {
-			return r.failed(err)
-		}
-		switch e.EventType {
-		case enums.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-			says = e.GetWorkflowTaskFailedEventAttributes().GetFailure().GetMessage()
-		case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-			says = ""
-		}
-	}
-	if says == "" { // it timed out, or goes on since
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrStuck, says)
-}
-
 // Tree returns where the run stands, with the programs that are steps of it.
 func (r *Run) Tree(ctx context.Context) (*Tree, error) {
 	t, err := r.ownTree(ctx)
@@ -376,10 +347,13 @@ func (r *Run) grow(ctx context.Context, whole, part *Tree) error {
 			continue
 		}
 		c, err := Open(r.c, task.Run).ownTree(ctx)
-		if errors.Is(err, ErrUnknownRun) {
+		switch {
+		case errors.Is(err, ErrUnknownRun):
 			continue // not begun yet, or over by now
-		}
-		if err != nil {
+		case errors.Is(err, ErrStuck), errors.Is(err, ErrNoWorker):
+			whole.Trouble = append(whole.Trouble, Trouble{task.Task, err.Error()})
+			continue
+		case err != nil:
 			return err
 		}
 		whole.add(task.Task, c)
@@ -393,12 +367,16 @@ func (r *Run) grow(ctx context.Context, whole, part *Tree) error {
 // ownTree is Tree without the programs that are steps.
 func (r *Run) ownTree(ctx context.Context) (*Tree, error) {
 	// A run that no worker can carry out answers no query.
-	if err := r.stuck(ctx); err != nil {
+	d, err := r.describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.stuck(ctx, d); err != nil {
 		return nil, err
 	}
 	v, err := r.c.QueryWorkflow(ctx, r.Name, "", QueryTree)
 	if err != nil {
-		if none := r.unattended(ctx, true); errors.Is(none, ErrNoWorker) {
+		if none := r.unattended(ctx, d, true); errors.Is(none, ErrNoWorker) {
 			return nil, none
 		}
 		return nil, r.failed(err)
@@ -448,8 +426,7 @@ func (r *Run) Settle(ctx context.Context, s Settlement) error {
 }
 
 func (r *Run) update(ctx context.Context, name string, arg any) error {
-	// Nobody would answer, and the caller would wait.
-	if err := r.unattended(ctx, true); errors.Is(err, ErrNoWorker) {
+	if err := r.attended(ctx); err != nil {
 		return err
 	}
 	h, err := r.c.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{

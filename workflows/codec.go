@@ -12,6 +12,7 @@ import (
 
 	common "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -31,10 +32,7 @@ const (
 // JSON, sealed if key is not nil, in the store if it is larger than [Inline].
 func Converter(s Store, key *Key) converter.DataConverter {
 	// The first codec is applied last.
-	codecs := []converter.PayloadCodec{refCodec{s}}
-	if key != nil {
-		codecs = append(codecs, sealCodec{key})
-	}
+	codecs := []converter.PayloadCodec{refCodec{s}, sealCodec{key}}
 	plain := converter.NewCompositeDataConverter(
 		converter.NewNilPayloadConverter(),
 		converter.NewByteSlicePayloadConverter(),
@@ -43,6 +41,15 @@ func Converter(s Store, key *Key) converter.DataConverter {
 		exactJSON{converter.NewJSONPayloadConverter()},
 	)
 	return converter.NewCodecDataConverter(plain, codecs...)
+}
+
+// FailureConverter returns what a client with that data converter turns failures
+// with: their details, such as the report of a run that failed, go the way of all
+// payloads, and with a key their messages do, which may say what was asked.
+func FailureConverter(c converter.DataConverter, key *Key) converter.FailureConverter {
+	return temporal.NewDefaultFailureConverter(temporal.DefaultFailureConverterOptions{
+		DataConverter: c, EncodeCommonAttributes: key != nil,
+	})
 }
 
 // exactJSON is JSON in which a value's own text stays as it is: package json
@@ -164,11 +171,14 @@ func (k *Key) open(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// sealCodec encrypts payloads.
+// sealCodec encrypts payloads. Without a key it can only say that others did.
 type sealCodec struct{ key *Key }
 
 // Encode implements converter.PayloadCodec.
 func (c sealCodec) Encode(ps []*common.Payload) ([]*common.Payload, error) {
+	if c.key == nil {
+		return ps, nil
+	}
 	out := make([]*common.Payload, len(ps))
 	for i, p := range ps {
 		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
@@ -191,6 +201,9 @@ func (c sealCodec) Decode(ps []*common.Payload) ([]*common.Payload, error) {
 		out[i] = p
 		if string(p.GetMetadata()[converter.MetadataEncoding]) != encodingSealed {
 			continue
+		}
+		if c.key == nil {
+			return nil, errors.New("workflows: a payload was sealed with a key, and none is given (COPPICE_SECRET)")
 		}
 		data, err := c.key.open(p.GetData())
 		if err != nil {

@@ -142,8 +142,12 @@ const (
 	typeAnswer     = "WrongAnswer"
 )
 
+// longestMessage bounds the bytes of a failure's message: they are in the history.
+const longestMessage = 16 << 10
+
 // failed makes of a failed attempt what Temporal is told.
 func failed(f *runtime.Failure, wait time.Duration, again bool) error {
+	f.Message = clip(f.Message, longestMessage)
 	if again {
 		return temporal.NewApplicationErrorWithOptions(f.Message, f.Code, temporal.ApplicationErrorOptions{NextRetryDelay: wait})
 	}

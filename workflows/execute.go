@@ -43,8 +43,8 @@ func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 		// How long to wait and when to give up is said by each failure itself.
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: a.Retry.Wait, BackoffCoefficient: 2, MaximumInterval: a.Retry.most()},
 	}
-	if !d.in.Deadline.IsZero() {
-		opt.ScheduleToCloseTimeout = max(d.in.Deadline.Sub(workflow.Now(ctx)), time.Millisecond)
+	if over := d.in.over(); !over.IsZero() {
+		opt.ScheduleToCloseTimeout = max(over.Sub(workflow.Now(ctx)), time.Millisecond)
 	}
 	if t.Call != nil {
 		if t.Call.Unsafe {
@@ -130,7 +130,11 @@ func summary(t *runtime.Task) string {
 
 // short is the beginning of a text on one line.
 func short(s string, most int) string {
-	s = strings.Join(strings.Fields(s), " ")
+	return clip(strings.Join(strings.Fields(s), " "), most)
+}
+
+// clip is the beginning of a text.
+func clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -2,15 +2,36 @@ package workflows
 
 import "go.temporal.io/sdk/workflow"
 
+// mostEvents is a length at which a run goes on in a new history, whatever that
+// costs: a server ends a run at 51,200.
+const mostEvents = 40_000
+
 // full reports whether the history is so long that the run must go on in a new
 // one.
 func (d *driver) full(ctx workflow.Context) bool {
 	info := workflow.GetInfo(ctx)
 	n := info.GetCurrentHistoryLength()
-	if d.m.Results() == len(d.in.Results) && n < 1000 {
-		return false // a new history must not begin with the next one
+	switch {
+	case !info.GetContinueAsNewSuggested() && (d.in.History <= 0 || n < d.in.History):
+		return false
+	case n < 1000:
+		return d.m.Results() > len(d.in.Results) // a new history must not begin with the next one
 	}
-	return info.GetContinueAsNewSuggested() || d.in.History > 0 && n >= d.in.History
+	return d.in.Format < 2 || n >= min(2*d.carried(), mostEvents)
+}
+
+// carried is about how many events it takes to hand over what is open and to begin
+// it again in a new history: timers, and programs with their ends and starts. A
+// history is worth a new one when it is twice as long; before that, a run with much
+// open would do nothing but begin histories.
+func (d *driver) carried() int {
+	n := 10 * d.children
+	for _, f := range d.order {
+		if d.flight[f.task.ID] == f && !f.due.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // again makes the run go on in a new history, with all that is open. A child that

@@ -12,8 +12,9 @@ import (
 )
 
 // inputFormat is the version of Input that is written. It changes when a worker
-// of the old one would misread the new.
-const inputFormat = 1
+// of the old one would misread the new, or drive the run another way: a run keeps
+// the format that it began with. 2: Ends; new histories are worth what they cost.
+const inputFormat = 2
 
 // Input is what the workflow of a run is given: the program itself, so that a run
 // ends on the graph that it began with, whatever is deployed meanwhile.
@@ -29,6 +30,7 @@ type Input struct {
 	Salt      string          `json:"salt,omitempty"`
 	Limits    runtime.Limits  `json:"limits"`
 	Deadline  time.Time       `json:"deadline,omitzero"`
+	Ends      time.Time       `json:"ends,omitzero"` // when the time of the budget is over
 	Budget    lang.Budget     `json:"budget,omitzero"`
 	Timeout   time.Duration   `json:"timeout,omitempty"` // of an attempt at a node without one
 	Prices    *runtime.Prices `json:"prices,omitempty"`  // of a budget's cost

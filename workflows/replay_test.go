@@ -27,7 +27,8 @@ func replay(data []byte, store string) error {
 	}
 	w := newWorker(Config{Backend: puppet.Null{}, Store: dir})
 	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		DataConverter: Converter(dir, nil),
+		DataConverter:    Converter(dir, nil),
+		FailureConverter: FailureConverter(Converter(dir, nil), nil),
 		// A busy machine is no deadlock.
 		DisableDeadlockDetection: true,
 	})

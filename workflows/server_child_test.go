@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
 
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
@@ -163,4 +165,84 @@ func TestServerChildrenEnd(t *testing.T) {
 			}
 		}
 	}
+}
+
+const crowd = `
+name: crowd
+inputs: {n: int}
+programs:
+  asker:
+    inputs: {who: int}
+    steps:
+    - wait: {name: ok, ask: "May ${who}?"}
+    - return: ok
+steps:
+- fork:
+    name: all
+    over: 1..n
+    steps:
+    - run: {name: sub, program: asker, with: {who: item}}
+    yield: sub
+- return: len(all)
+`
+
+// TestServerChildrenWait: a run whose programs all wait is found as one that waits,
+// and ends when they are answered, over new histories.
+func TestServerChildrenWait(t *testing.T) {
+	const n = 40
+	s := newSite(t, newModel(t, 0))
+	ctx := context.Background()
+	run, err := Start(ctx, s.client, program(t, crowd), lang.Args{"n": n}, StartOptions{Name: "crowd", History: 50, SearchAttributes: true})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		c, err := s.client.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{Query: `program = "asker" and status = "waiting"`})
+		return err == nil && c.Count == n
+	}, 5*time.Minute, 200*time.Millisecond)
+	s.listed(t, `program = "crowd" and status = "waiting"`, "crowd")
+	for i := range n {
+		require.NoError(t, run.Leave(ctx, Answer{Task: fmt.Sprintf("all[%d]/sub/ok", i), Value: json.RawMessage("true")}))
+	}
+	report, err := run.Report(ctx)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(n), string(report.Value))
+}
+
+// TestServerStuckChild: who waits for a run is told that a program of it cannot be
+// carried out, and what the others ask is still shown and answered.
+func TestServerStuckChild(t *testing.T) {
+	s := newSite(t, newModel(t, 0))
+	ctx := context.Background()
+	g := program(t, crowd)
+	vars, err := g.Bind(lang.Args{"n": 2})
+	require.NoError(t, err)
+	in, err := newInput(g, vars, StartOptions{Name: "parent"})
+	require.NoError(t, err)
+	old := *in
+	old.Graph, old.GraphHash, old.Coppice, old.Within, old.First = nil, "0000", "v0.0.1", "all[0]/sub", "x"
+	in.Children = []Child{{"all[0]/sub", &old}}
+	_, err = s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "parent", TaskQueue: DefaultQueue}, WorkflowType, *in)
+	require.NoError(t, err)
+	const says = "it goes on once workers of coppice v0.0.1 are back"
+	run := Open(s.client, "parent")
+	told := make(chan error, 8)
+	run.Trouble = func(err error) { told <- err }
+	watch, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() { run.watchTrouble(watch, 20*time.Millisecond); close(over) }()
+	err = <-told
+	stop()
+	<-over
+	require.ErrorIs(t, err, ErrStuck)
+	require.ErrorContains(t, err, says)
+	var tree *Tree
+	require.Eventually(t, func() bool {
+		tree, err = run.Tree(ctx)
+		return err == nil && len(tree.Tasks) == 3
+	}, time.Minute, 50*time.Millisecond)
+	require.Equal(t, "May 2?", tree.Tasks[2].Ask)
+	require.Len(t, tree.Trouble, 1)
+	require.Equal(t, "all[0]/sub", tree.Trouble[0].Task)
+	require.Contains(t, tree.Trouble[0].Message, says)
+	require.NoError(t, run.Answer(ctx, Answer{Task: "all[1]/sub/ok", Value: json.RawMessage("true")}))
+	require.ErrorIs(t, run.Answer(ctx, Answer{Task: "all[0]/sub/ok", Value: json.RawMessage("true")}), ErrStuck)
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -128,14 +129,17 @@ func (s *site) pending(t *testing.T, run string, tokens int) (*workflowpb.Pendin
 
 // TestServerLostWorkerGoesOnFromItsTokens: what a generation wrote before its
 // worker was killed is not written again, whether the worker comes back or another
-// has to take over the run.
+// has to take over the run; nor if the worker was told to end, which does not end
+// the run.
 func TestServerLostWorkerGoesOnFromItsTokens(t *testing.T) {
-	for name, affinity := range map[string]bool{"comes back": false, "another takes over": true} {
+	for name, c := range map[string]struct{ affinity, stops bool }{
+		"comes back": {}, "another takes over": {affinity: true}, "is told to end": {stops: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			m, url := newTypist(t)
-			s := newSiteWith(t, workerArgs{Model: url, Writes: true, Affinity: affinity})
+			s := newSiteWith(t, workerArgs{Model: url, Writes: true, Affinity: c.affinity})
 			workers := []*process{s.worker}
-			if affinity {
+			if c.affinity || c.stops {
 				other := s.another()
 				other.start()
 				t.Cleanup(other.kill)
@@ -155,8 +159,13 @@ steps:
 			a, seen := s.pending(t, "writes", 20)
 			for _, w := range workers {
 				if strings.HasPrefix(a.LastWorkerIdentity, fmt.Sprint(w.cmd.Process.Pid, "@")) {
+					if c.stops {
+						require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
+						require.NoError(t, w.cmd.Wait())
+						continue
+					}
 					w.kill()
-					if !affinity {
+					if !c.affinity {
 						w.start()
 					}
 				}
@@ -173,9 +182,10 @@ steps:
 			require.Equal(t, fmt.Sprintf("%q", want.String()), string(report.Value))
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			require.Len(t, m.from, 2)
+			require.GreaterOrEqual(t, len(m.from), 2) // a busy machine may lose it once more
 			require.Zero(t, m.from[0])
 			require.GreaterOrEqual(t, m.from[1], len(seen.Tokens))
+			require.IsNonDecreasing(t, m.from)
 			t.Logf("%d tokens written when the worker was killed, %d of them again", before, before-m.from[1])
 		})
 	}

@@ -10,11 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,271 +23,9 @@ import (
 	history "go.temporal.io/api/history/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
-
-// These tests need a real Temporal server, and so a build tag: make test-temporal.
-
-const (
-	envServer = "COPPICE_TEMPORAL"    // path of coppice-temporal
-	envKills  = "COPPICE_KILLS"       // how often TestServerKilled kills
-	envWorker = "COPPICE_TEST_WORKER" // this test binary is a worker; JSON of workerArgs
-)
-
-type workerArgs struct {
-	Address, Store, Model, Effects string
-
-	Writes   bool // the model writes tokens that can be gone on from
-	Affinity bool
-}
-
-func TestMain(m *testing.M) {
-	if s := os.Getenv(envWorker); s != "" {
-		var a workerArgs
-		if err := json.Unmarshal([]byte(s), &a); err != nil {
-			panic(err)
-		}
-		workerMain(a)
-	}
-	os.Exit(m.Run())
-}
-
-// workerMain is a worker in a process of its own, until it is killed.
-func workerMain(a workerArgs) {
-	store, err := OpenDir(a.Store)
-	if err != nil {
-		panic(err)
-	}
-	ctx := context.Background()
-	c, err := Dial(ctx, DialOptions{Address: a.Address, Store: store})
-	if err != nil {
-		panic(err)
-	}
-	var be backend.Backend = &distant{url: a.Model}
-	if a.Writes {
-		be = &writer{distant{url: a.Model}}
-	}
-	w, err := NewWorker(c, Config{Backend: be, Funcs: effects(a.Effects, a.Model), Store: store, Affinity: a.Affinity})
-	if err != nil {
-		panic(err)
-	}
-	if err := w.Start(); err != nil {
-		panic(err)
-	}
-	select {}
-}
-
-// effects returns a function with an effect that everybody can see: a line in a
-// file. It is not over before the model at url was told, which takes its time:
-// that is when a kill hurts most.
-func effects(file, url string) lang.Funcs {
-	f, err := lang.NewFunc("effect", func(ctx context.Context, what string) (string, error) {
-		f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		if _, err := fmt.Fprintf(f, "%s\t%s\n", runtime.IdempotencyKey(ctx), what); err != nil {
-			return "", err
-		}
-		if _, err := (&distant{url: url}).ask(ctx, "told", nil); err != nil {
-			return "", err
-		}
-		return "did " + what, nil
-	})
-	if err != nil {
-		panic(err)
-	}
-	return lang.Funcs{"effect": f}
-}
-
-// distant is a model in the test's own process: it survives its workers and
-// counts what they ask.
-type distant struct{ url string }
-
-func (d *distant) Info() backend.Info {
-	return backend.Info{Model: "distant", Fingerprint: "distant-1", Capabilities: backend.Capabilities{Score: true, JSONSchema: true, Regex: true, Choices: true, EBNF: true, Seed: true, Raw: true}}
-}
-
-func (d *distant) Close() error { return nil }
-
-func (d *distant) ask(ctx context.Context, id string, turns []backend.Turn) (string, error) {
-	var prompt strings.Builder
-	for _, t := range turns {
-		prompt.WriteString(string(t.Role) + ": " + t.Text() + "\n")
-	}
-	req, err := http.NewRequestWithContext(ctx, "POST", d.url+"?id="+strings.NewReplacer("[", "%5B", "]", "%5D", "/", "%2F").Replace(id), strings.NewReader(prompt.String()))
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	}
-	return string(text), nil
-}
-
-func (d *distant) Generate(ctx context.Context, req *backend.Request, _ func(backend.Delta)) (*backend.Result, error) {
-	text, err := d.ask(ctx, req.ID, req.Turns)
-	if err != nil {
-		return nil, err
-	}
-	return &backend.Result{Part: backend.Part{Text: text}, Finish: backend.FinishStop}, nil
-}
-
-func (d *distant) Score(ctx context.Context, req *backend.ScoreRequest) (*backend.ScoreResult, error) {
-	text, err := d.ask(ctx, req.ID, req.Turns)
-	if err != nil {
-		return nil, err
-	}
-	res := &backend.ScoreResult{}
-	for i, o := range req.Options {
-		res.Options = append(res.Options, backend.OptionScore{Part: backend.Part{Text: o}, Sum: -float64((i + len(text)) % len(req.Options))})
-	}
-	return res, nil
-}
-
-// model is the other end of distant.
-type model struct {
-	mu      sync.Mutex
-	count   map[string]int
-	moments int // requests that came, and those that were answered
-	pause   time.Duration
-	url     string
-}
-
-func newModel(t *testing.T, pause time.Duration) *model {
-	m := &model{count: map[string]int{}, pause: pause}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		prompt, err := io.ReadAll(r.Body)
-		if err != nil {
-			return
-		}
-		id := r.URL.Query().Get("id")
-		m.mu.Lock()
-		m.count[id]++
-		m.moments++
-		m.mu.Unlock()
-		select {
-		case <-time.After(m.pause):
-		case <-r.Context().Done():
-			return
-		}
-		fmt.Fprintf(w, "%s after %s", id, Hash(prompt)[:8])
-		m.mu.Lock()
-		m.moments++
-		m.mu.Unlock()
-	}))
-	t.Cleanup(s.Close)
-	m.url = s.URL
-	return m
-}
-
-// passed returns how often a request came or was answered, in all.
-func (m *model) passed() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.moments
-}
-
-func (m *model) calls(id string) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.count[id]
-}
-
-// process is a process that the test starts, kills and starts again.
-type process struct {
-	t    *testing.T
-	make func() *exec.Cmd
-	cmd  *exec.Cmd
-	log  *os.File
-}
-
-func (p *process) start() {
-	p.cmd = p.make()
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	require.NoError(p.t, p.cmd.Start())
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
-}
-
-// site is a real server on a port of its own with a worker.
-type site struct {
-	address        string
-	folder         string
-	server, worker *process
-	client         *Client
-	another        func() *process // a second worker
-}
-
-func newSite(t *testing.T, m *model) *site { return newSiteWith(t, workerArgs{Model: m.url}) }
-
-func newSiteWith(t *testing.T, with workerArgs) *site {
-	t.Helper()
-	program := os.Getenv(envServer)
-	if program == "" {
-		t.Fatal("needs a real server: make test-temporal (" + envServer + ")")
-	}
-	s := &site{folder: t.TempDir()}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	require.NoError(t, l.Close())
-	s.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	log, err := os.Create(filepath.Join(s.folder, "log"))
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			data, _ := os.ReadFile(log.Name())
-			t.Logf("the processes wrote:\n%s", data[max(0, len(data)-4000):])
-		}
-		log.Close()
-	})
-	s.server = &process{t: t, log: log, make: func() *exec.Cmd {
-		return exec.Command(program, "server", "start-dev", "--ip", "127.0.0.1", "--port", strconv.Itoa(port),
-			"--db-filename", filepath.Join(s.folder, "temporal.db"), "--log-level", "error",
-			"--search-attribute", "program=Keyword", "--search-attribute", "tenant=Keyword", "--search-attribute", "status=Keyword")
-	}}
-	with.Address, with.Store, with.Effects = s.address, s.store(), s.effects()
-	args, err := json.Marshal(with)
-	require.NoError(t, err)
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	s.another = func() *process {
-		return &process{t: t, log: log, make: func() *exec.Cmd {
-			c := exec.Command(exe)
-			c.Env = append(os.Environ(), envWorker+"="+string(args))
-			return c
-		}}
-	}
-	s.worker = s.another()
-	s.server.start()
-	t.Cleanup(s.server.kill)
-	store, err := OpenDir(s.store())
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		s.client, err = Dial(context.Background(), DialOptions{Address: s.address, Store: store})
-		return err == nil
-	}, time.Minute, 50*time.Millisecond)
-	t.Cleanup(s.client.Close)
-	s.worker.start()
-	t.Cleanup(s.worker.kill)
-	return s
-}
-
-func (s *site) store() string   { return filepath.Join(s.folder, "store") }
-func (s *site) effects() string { return filepath.Join(s.folder, "effects") }
 
 const disturbed = `
 name: disturbed
@@ -352,58 +86,13 @@ steps:
 - return: '{last: last, arms: arms}'
 `
 
-// finished returns the tasks whose results the server has, of a run and of the
-// programs that are steps of it.
-func (s *site) finished(t *testing.T, name string) []string {
-	var out []string
-	var err error
-	for range 6 { // a server that was just killed on a busy machine may be slow
-		if out, err = s.finishedTasks(name); err == nil {
-			return out
-		}
-	}
-	require.NoError(t, err)
-	return nil
-}
-
-func (s *site) finishedTasks(name string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	it := s.client.GetWorkflowHistory(ctx, name, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	scheduled := map[int64]string{}
-	var out []string
-	for it.HasNext() {
-		e, err := it.Next()
-		if err != nil {
-			return nil, err
-		}
-		if a := e.GetActivityTaskScheduledEventAttributes(); a != nil {
-			var x ask
-			if err := s.client.conv.FromPayload(a.Input.Payloads[0], &x); err != nil {
-				return nil, err
-			}
-			scheduled[e.EventId] = x.Task
-		}
-		if a := e.GetChildWorkflowExecutionStartedEventAttributes(); a != nil {
-			more, err := s.finishedTasks(a.GetWorkflowExecution().GetWorkflowId())
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, more...)
-		}
-		if a := e.GetActivityTaskCompletedEventAttributes(); a != nil {
-			out = append(out, scheduled[a.ScheduledEventId])
-		}
-	}
-	return out, nil
-}
-
-// TestServerKilled kills the worker, the server or both at random moments and
-// compares the runs with ones that nothing disturbed. Every second one has programs
-// as steps and goes on in new histories.
+// TestServerKilled kills the worker, the server, the engine or some of them at once,
+// at random moments, and compares the runs with ones that nothing disturbed. Every
+// second one has programs as steps and goes on in new histories.
 func TestServerKilled(t *testing.T) {
 	m := newModel(t, 40*time.Millisecond)
 	s := newSite(t, m)
+	m.startEngine(t, s)
 	kills := 5
 	if k := os.Getenv(envKills); k != "" {
 		var err error
@@ -422,14 +111,18 @@ func TestServerKilled(t *testing.T) {
 
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	ctx := context.Background()
-	seen := 0 // tasks that were finished at a kill
+	seen := 0         // tasks that were finished at a kill
+	var killed [3]int // worker, server, engine
 	for done, runs := 0, 0; done < kills; runs++ {
 		name := fmt.Sprintf("disturbed-%d", done)
 		g, want := graphs[runs%2], wants[runs%2]
 		var run *Run
 		require.Eventually(t, func() bool {
 			var err error
-			run, err = Start(ctx, s.client, g, args, StartOptions{Name: name, Heartbeat: time.Second, Seed: 1, History: runs % 2 * 40})
+			run, err = Start(ctx, s.client, g, args, StartOptions{
+				Name: name, Heartbeat: time.Second, Seed: 1, History: runs % 2 * 40,
+				Retry: Retry{Attempts: 1000, Wait: 50 * time.Millisecond, Max: time.Second}, // an engine that was killed comes back
+			})
 			return err == nil
 		}, time.Minute, 100*time.Millisecond)
 		over := make(chan error, 1)
@@ -461,16 +154,21 @@ func TestServerKilled(t *testing.T) {
 				break
 			}
 			done++
-			which := rng.IntN(3)
-			if which != 1 {
-				s.worker.kill()
+			which := 1 + rng.IntN(7)
+			for i, p := range []*process{s.worker, s.server, m.engine} {
+				if which&(1<<i) != 0 {
+					p.kill()
+					killed[i]++
+				}
 			}
-			if which != 0 {
-				s.server.kill()
+			if which&2 != 0 {
 				s.server.start()
 			}
+			if which&4 != 0 {
+				m.engine.start()
+			}
 			require.Eventually(t, func() bool { _, err := s.client.CheckHealth(ctx, nil); return err == nil }, time.Minute, 50*time.Millisecond)
-			if which != 1 {
+			if which&1 != 0 {
 				s.worker.start()
 			}
 			for _, id := range s.finished(t, name) {
@@ -513,8 +211,8 @@ func TestServerKilled(t *testing.T) {
 		require.Equal(t, 16, n, run)
 	}
 	require.Positive(t, seen, "no kill came when a task was finished")
-	t.Logf("%d kills in %d runs: %d tasks were finished at a kill, none was computed again; %d effects, %d attempts at them came again with the key of the first",
-		kills, len(perRun), seen, len(keys), lines-len(keys))
+	t.Logf("%d kills (worker %d, server %d, engine %d times) in %d runs: %d tasks were finished at a kill, none was computed again; %d effects, %d attempts at them came again with the key of the first",
+		kills, killed[0], killed[1], killed[2], len(perRun), seen, len(keys), lines-len(keys))
 }
 
 // TestServerAnswersPeople: the handlers work over the wire.

@@ -19,6 +19,15 @@ type Tree struct {
 	Tasks    []TreeTask       `json:"tasks"`    // that are open, in the order in which they began
 	Unknown  []Unknown        `json:"unknown,omitempty"`
 	Branches []runtime.Branch `json:"branches"`
+	// Trouble is what keeps programs that are steps from going on; the tree lacks
+	// what they do.
+	Trouble []Trouble `json:"trouble,omitempty"`
+}
+
+// Trouble is why the program of a task does not go on.
+type Trouble struct {
+	Task    string `json:"task"`
+	Message string `json:"message"`
 }
 
 // TreeTask is an open task.

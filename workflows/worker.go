@@ -222,6 +222,7 @@ func Dial(ctx context.Context, o DialOptions) (*Client, error) {
 	// The store is read inside of workflow tasks: what a hash names is always the
 	// same, so this is no input from outside.
 	c.DataConverter = workflow.DataConverterWithoutDeadlockDetection(Converter(o.Store, o.Key))
+	c.FailureConverter = FailureConverter(c.DataConverter, o.Key)
 	if c.Logger == nil {
 		c.Logger = quiet{}
 	}

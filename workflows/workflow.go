@@ -76,9 +76,10 @@ type flight struct {
 	home    string          // the worker's own queue that it was sent to
 	before  *progress       // of a worker that was lost
 
-	child workflow.ChildWorkflowFuture // of a program; nil of all else
-	run   string                       // its workflow id
-	asked bool                         // to hand over
+	child  workflow.ChildWorkflowFuture // of a program; nil of all else
+	run    string                       // its workflow id
+	asked  bool                         // to hand over
+	stands string                       // its status, where runs have search attributes
 }
 
 // run is the workflow.
@@ -203,7 +204,7 @@ func (d *driver) drive(outer workflow.Context) (*Outcome, error) {
 			return nil, outer.Err()
 		case d.late:
 			d.cancel()
-			return nil, d.programError(fmt.Errorf("the deadline of the run is over (%s): %w", d.in.Deadline.UTC().Format(time.RFC3339), errDeadline))
+			return nil, d.programError(d.outOfTime())
 		}
 		if !d.continued && (d.suspended || d.full(outer)) {
 			d.continued = true
@@ -245,6 +246,11 @@ func (d *driver) arm(outer workflow.Context) {
 		c.Receive(outer, &a)
 		d.answered(a)
 	})
+	d.selector.AddReceive(workflow.GetSignalChannel(outer, stood), func(c workflow.ReceiveChannel, _ bool) {
+		var s standing
+		c.Receive(outer, &s)
+		d.childStands(s)
+	})
 	if d.in.child() {
 		d.selector.AddReceive(workflow.GetSignalChannel(outer, suspends), func(c workflow.ReceiveChannel, _ bool) {
 			c.Receive(outer, nil)
@@ -257,12 +263,35 @@ func (d *driver) arm(outer workflow.Context) {
 	}
 }
 
+// over is when the time of the run is over, zero if it has no bound: at its
+// deadline or that of its budget.
+func (in *Input) over() time.Time {
+	if in.budgetFirst() {
+		return in.Ends
+	}
+	return in.Deadline
+}
+
+func (in *Input) budgetFirst() bool {
+	return !in.Ends.IsZero() && (in.Deadline.IsZero() || in.Ends.Before(in.Deadline))
+}
+
+// outOfTime is why a run ends whose time is over.
+func (d *driver) outOfTime() error {
+	if d.in.budgetFirst() {
+		t := d.in.Budget.Time.String()
+		return &runtime.BudgetError{What: "time", Limit: t, Used: t}
+	}
+	return fmt.Errorf("the deadline of the run is over (%s): %w", d.in.Deadline.UTC().Format(time.RFC3339), errDeadline)
+}
+
 // deadline ends the run when its time is over.
 func (d *driver) deadline() {
-	if d.in.Deadline.IsZero() {
+	over := d.in.over()
+	if over.IsZero() {
 		return
 	}
-	left := max(d.in.Deadline.Sub(workflow.Now(d.ctx)), time.Millisecond)
+	left := max(over.Sub(workflow.Now(d.ctx)), time.Millisecond)
 	timer := workflow.NewTimerWithOptions(d.ctx, left, workflow.TimerOptions{Summary: "deadline of the run"})
 	workflow.Go(d.ctx, func(ctx workflow.Context) {
 		if timer.Get(ctx, nil) == nil {
@@ -442,6 +471,10 @@ func (d *driver) landed(f *flight, fut workflow.Future) {
 		d.inFlight--
 		f.unknown, f.future = true, nil
 		d.show()
+	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE && !d.in.over().IsZero():
+		// Only the end of the run's time ends it so. It is no result of the task.
+		d.drop(f)
+		d.late = true
 	default:
 		d.apply(f, runtime.Result{Task: f.task.ID, Failure: failure(err)})
 	}
@@ -489,7 +522,9 @@ func (d *driver) stands() string {
 		case d.flight[f.task.ID] != f:
 		case f.unknown:
 			return statusUnknown
-		case f.task.Wait != nil:
+		case f.stands == statusUnknown:
+			return statusUnknown
+		case f.task.Wait != nil, f.stands == statusWaiting:
 			person = true
 		case f.task.Sleep != nil, f.task.Program != nil:
 			work = true
@@ -510,6 +545,7 @@ func (d *driver) status(s string) {
 		workflow.GetLogger(d.ctx).Warn("the status cannot be shown", "status", s, "error", err)
 	}
 	d.shown = s
+	d.tellParent(s)
 }
 
 var errDeadline = errors.New("deadline exceeded")
@@ -543,7 +579,7 @@ func (d *driver) programError(err error) error {
 			out = o
 		}
 	}
-	return temporal.NewApplicationErrorWithOptions(err.Error(), typeProgram, temporal.ApplicationErrorOptions{
+	return temporal.NewApplicationErrorWithOptions(clip(err.Error(), longestMessage), typeProgram, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Details: []any{f.Code, out},
 	})
 }

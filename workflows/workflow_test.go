@@ -61,6 +61,7 @@ type rig struct {
 	graph *lang.Graph
 	in    *Input
 	store *memory
+	later bool   // the next history is not the first, and short
 	each  func() // after each new environment, if not nil
 }
 
@@ -92,11 +93,13 @@ func (r *rig) fresh() {
 	s.SetLogger(quiet{})
 	r.env = s.NewTestWorkflowEnvironment()
 	r.env.SetDataConverter(Converter(r.store, nil))
+	r.env.SetFailureConverter(FailureConverter(Converter(r.store, nil), nil))
 	r.env.SetTestTimeout(time.Minute)
 	// A busy machine is no deadlock.
 	r.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute})
 	r.env.RegisterWorkflowWithOptions(r.w.run, workflow.RegisterOptions{Name: WorkflowType})
 	r.w.register(r.env)
+	r.env.SetContinueAsNewSuggested(r.later)
 	if r.each != nil {
 		r.each()
 	}
@@ -119,9 +122,8 @@ func (r *rig) run() (*runtime.Report, error) {
 		}
 		next := new(Input)
 		require.NoError(r.t, Converter(r.store, nil).FromPayloads(again.Input, next))
-		r.in = next
+		r.in, r.later = next, true
 		r.fresh()
-		r.env.SetContinueAsNewSuggested(true)
 	}
 	r.t.Fatal("the run has no end")
 	return nil, nil

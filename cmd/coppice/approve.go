@@ -126,6 +126,9 @@ func (a *app) listPending(ctx context.Context, r *workflows.Run, asJSON bool) er
 	for _, u := range tree.Unknown {
 		list = append(list, pending{Task: u.Task, Ask: fmt.Sprintf("did the call of %s with key %s happen?", u.Func, u.Key), Unknown: true})
 	}
+	for _, x := range tree.Trouble {
+		fmt.Fprintf(a.errOut, "%s: %s\n", oneLine(x.Task), oneLine(x.Message))
+	}
 	return a.printPending(list, asJSON)
 }
 
