@@ -25,9 +25,10 @@ const (
 
 // benchDurable measures what durability adds to a node: on a model that answers
 // at once, the same program in process, with a journal and on our own Temporal
-// server. The target is 8 ms a node on that server.
+// server. The target is 8 ms a node on that server. Behind that come many runs at a
+// time, and what affinity saves.
 func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
-	progress := a.steps(3*o.runs + 2)
+	progress := a.steps(3*o.runs + 3)
 	progress.next("a Temporal server and a worker")
 	serial, err := durableProgram(stepsOfDurable)
 	if err != nil {
@@ -137,10 +138,13 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 	for err := range errs {
 		return nodes(), fmt.Errorf("of %d runs at a time: %w", runsOfDurable, err)
 	}
-	return append(nodes(),
+	rows := append(nodes(),
 		benchRow{What: fmt.Sprintf("%d runs of 4 nodes at a time, one worker", runsOfDurable), Value: took.Seconds(), Unit: "s"},
 		benchRow{What: "heap that they left", Value: float64(after.HeapInuse-min(before.HeapInuse, after.HeapInuse)) / 1e6, Unit: "MB"},
-	), nil
+	)
+	progress.next("what affinity saves")
+	more, err := benchAffinity(ctx, c, store)
+	return append(rows, more...), err
 }
 
 // durableProgram is n generations one after the other.
