@@ -149,6 +149,9 @@ type Request struct {
 	Progress bool `json:"progress,omitempty"`
 	// Logprobs asks for the log-probability of each generated token.
 	Logprobs bool `json:"logprobs,omitempty"`
+	// Top asks beside those for as many of the likeliest tokens, from backends that
+	// are a [LogprobScorer]; others ignore it.
+	Top int `json:"top,omitempty"`
 	// Salt separates cache entries of tenants that must not see each other's
 	// timing.
 	Salt string `json:"salt,omitempty"`
@@ -195,6 +198,11 @@ type Delta struct {
 	Text   string  // valid UTF-8; empty if the tokens end inside a character or a possible stop string
 	Tokens []Token // the new tokens; nil from backends that show none
 	Origin Origin  // of all of Tokens
+	// Logprobs and Top are those of Tokens, as in Result. With them the text of a
+	// token never comes before the token. They are nil if they were not asked for,
+	// and from backends that know them only at the end.
+	Logprobs []float64
+	Top      [][]TokenLogprob
 	// PromptDone of PromptTokens are computed or were in the cache. Only in
 	// deltas that Request.Progress asked for, which hold nothing else.
 	PromptDone, PromptTokens int
@@ -256,7 +264,10 @@ type Result struct {
 	StopToken *Token `json:"stop_token,omitempty"`
 	// Logprobs, in nats, parallel to Part.Tokens; only if asked for.
 	Logprobs []float64 `json:"logprobs,omitempty"`
-	Usage    Usage     `json:"usage"`
+	// Top are the likeliest tokens at the same places, the likeliest first, whatever
+	// a constraint allows; only if asked for.
+	Top   [][]TokenLogprob `json:"top,omitempty"`
+	Usage Usage            `json:"usage"`
 	// Emulated names what the backend could not do itself and how it was done
 	// instead, e.g. "json_schema: validated, 2 tries".
 	Emulated []string `json:"emulated,omitempty"`

@@ -32,7 +32,7 @@ type LogprobResult struct {
 }
 
 // LogprobScorer is implemented by backends that can look at any place of a text
-// by ids, not only at what they generate.
+// by ids, not only at what they generate, and that take Request.Top.
 type LogprobScorer interface {
 	Logprobs(ctx context.Context, req *LogprobRequest) (*LogprobResult, error)
 }

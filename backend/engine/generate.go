@@ -168,6 +168,9 @@ func (e *Engine) checkRequest(req *backend.Request) error {
 	case req.MaxTokens > 0 && req.MinTokens > req.MaxTokens:
 		return fmt.Errorf("%w: min_tokens %d is more than max_tokens %d", backend.ErrInvalid, req.MinTokens, req.MaxTokens)
 	}
+	if req.Top < 0 || req.Top > e.tok.Size() {
+		return fmt.Errorf("%w: top is %d, the vocabulary has %d", backend.ErrInvalid, req.Top, e.tok.Size())
+	}
 	for i, stop := range req.Stop {
 		if stop == "" {
 			return fmt.Errorf("%w: stop string %d is empty", backend.ErrInvalid, i)

@@ -29,6 +29,8 @@ type generation struct {
 	prepared    bool
 
 	logprobs []float64
+	top      [][]backend.TokenLogprob // beside logprobs, if asked for
+	told     int                      // tokens that were sent with theirs
 	sampled  int
 	forced   int
 	ended    bool // an end token was drawn
@@ -74,7 +76,7 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 		if !g.req.Logprobs { // of a guess that forced text came after
 			return
 		}
-		g.logprobs = append(g.logprobs, float64(logits[s.tokens[pos+1]])-logSumExp(logits))
+		g.note(s.tokens[pos+1], logits, logSumExp(logits))
 		if g.finished && !g.draining() {
 			e.sched.remove(s)
 			e.finish(s, nil)
@@ -113,11 +115,41 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 	g.send()
 }
 
-// send hands on the text that is certain, if somebody listens.
+// note keeps the log-probability of a token, and the likeliest ones beside it, of
+// the model's own logits.
+func (g *generation) note(t backend.Token, logits []float32, lse float64) {
+	g.logprobs = append(g.logprobs, float64(logits[t])-lse)
+	if g.req.Top > 0 {
+		g.top = append(g.top, top(logits[:g.engine.tok.Size()], g.req.Top, lse))
+	}
+}
+
+// send hands on the text that is certain, if somebody listens. Tokens whose
+// log-probabilities are wanted wait for them.
 func (g *generation) send() {
-	if g.listened {
+	switch {
+	case !g.listened:
+	case g.req.Logprobs:
+		g.tell(g.stream.takeFirst(len(g.logprobs)), g.logprobs, g.top)
+	default:
 		g.out.send(g.stream.take())
 	}
+}
+
+// tell sends pieces with what is known of their tokens.
+func (g *generation) tell(deltas []backend.Delta, logprobs []float64, top [][]backend.TokenLogprob) {
+	for i := range deltas {
+		d := &deltas[i]
+		end := g.told + len(d.Tokens)
+		if g.req.Logprobs {
+			d.Logprobs = logprobs[g.told:end:end]
+		}
+		if top != nil {
+			d.Top = top[g.told:end:end]
+		}
+		g.told = end
+	}
+	g.out.send(deltas)
 }
 
 // draw picks the token at position pos of s.
@@ -163,7 +195,7 @@ func (g *generation) draw(s *sequence, pos int, logits []float32) (backend.Token
 		return 0, fmt.Errorf("%w: after %d tokens", err, g.generated())
 	}
 	if g.req.Logprobs && !g.engine.isEnd(t) && !g.rules.stops(t) {
-		g.logprobs = append(g.logprobs, float64(raw[t])-lse)
+		g.note(t, raw, lse)
 	}
 	return t, nil
 }
@@ -271,17 +303,22 @@ func (g *generation) result(s *sequence) *backend.Result {
 		at, r.Matched = g.stop.at, g.stop.stop
 	}
 	e := g.stream.finish(at, func(text string) []backend.Token { return encodeText(g.engine.tok, text) })
-	if g.listened {
-		g.out.send(e.deltas)
-	}
 	r.Part = backend.Part{Text: e.text, Tokens: e.tokens, Model: g.engine.cfg.Fingerprint}
 	if len(e.tokens) == 0 {
 		r.Part.Model = ""
 	}
 	if g.req.Logprobs {
 		// A token that was cut keeps its log-probability on its first piece.
+		known := min(len(g.logprobs), e.kept+1)
 		r.Logprobs = make([]float64, len(e.tokens))
-		copy(r.Logprobs, g.logprobs[:min(len(g.logprobs), e.kept+1)])
+		copy(r.Logprobs, g.logprobs[:known])
+		if g.req.Top > 0 {
+			r.Top = make([][]backend.TokenLogprob, len(e.tokens))
+			copy(r.Top, g.top[:known])
+		}
+	}
+	if g.listened {
+		g.tell(e.deltas, r.Logprobs, r.Top)
 	}
 	passes := g.generated()
 	if g.ended {

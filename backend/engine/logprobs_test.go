@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -96,5 +97,64 @@ func TestLogprobsRefuses(t *testing.T) {
 	}
 	if _, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: make([]backend.Token, 1<<16), From: 1}); !errors.Is(err, backend.ErrContextLength) {
 		t.Error(err)
+	}
+}
+
+// In a stream each token comes with its log-probability and the likeliest tokens in
+// its place, those that are forced too, and its text not before it; they are those
+// that are read afterwards.
+func TestLogprobsComeWithTheirTokens(t *testing.T) {
+	reqs := map[string]*backend.Request{
+		"free":     {MaxTokens: 20, IgnoreEOS: true},
+		"forced":   {Constraint: backend.Constraint{Regex: `the thing is (high|low) in (the )?ass(ies)?`}},
+		"all":      {Constraint: backend.Constraint{Regex: `the thing is`}},
+		"stop":     {MaxTokens: 60, Stop: []string{"a", "ing", "the thing"}, Sampling: backend.Sampling{Temperature: 4, Seed: 3}},
+		"inside":   {Constraint: backend.Constraint{Regex: `ab the (high|low) is so`}, Stop: []string{"igh", "s s"}},
+		"half":     {Constraint: backend.Constraint{Choices: []string{"é", "ü漢!"}}, MaxTokens: 2},
+		"one step": {MaxTokens: 1, IgnoreEOS: true},
+	}
+	for name, req := range reqs {
+		for _, drafts := range []int{0, 4} {
+			e := newFake(t, func(c *Config, _ *fakeModel) { c.Drafts = drafts })
+			req.Turns, req.Logprobs, req.Top = []backend.Turn{raw(longText(40))}, true, 3
+			var (
+				got  backend.Result
+				most int
+			)
+			res, err := e.Generate(t.Context(), req, func(d backend.Delta) {
+				if len(d.Tokens) == 0 || len(d.Logprobs) != len(d.Tokens) || len(d.Top) != len(d.Tokens) {
+					t.Errorf("%s: %+v", name, d)
+				}
+				got.Part.Text += d.Text
+				got.Part.Tokens = append(got.Part.Tokens, d.Tokens...)
+				got.Logprobs = append(got.Logprobs, d.Logprobs...)
+				got.Top = append(got.Top, d.Top...)
+				most = max(most, len(d.Tokens))
+			})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if got.Part.Text != res.Part.Text || !slices.Equal(got.Part.Tokens, res.Part.Tokens) || !slices.Equal(got.Logprobs, res.Logprobs) || !reflect.DeepEqual(got.Top, res.Top) {
+				t.Errorf("%s: streamed %+v, the result is %+v", name, got, res)
+			}
+			quiet := mustGenerate(t, e, req)
+			if !slices.Equal(quiet.Logprobs, res.Logprobs) || !reflect.DeepEqual(quiet.Top, res.Top) {
+				t.Errorf("%s: without a stream %+v, with one %+v", name, quiet, res)
+			}
+			if len(res.Part.Tokens) == 0 || name == "inside" || name == "stop" { // their last token may be cut
+				continue
+			}
+			prompt, _ := e.Tokenize(req.Turns, true)
+			r, err := e.Logprobs(t.Context(), &backend.LogprobRequest{Tokens: slices.Concat(prompt, res.Part.Tokens), From: len(prompt), Top: 3})
+			if err != nil || !slices.Equal(r.Logprobs, res.Logprobs) || !reflect.DeepEqual(r.Top, res.Top) {
+				t.Errorf("%s: read %+v, generated %+v; %v", name, r, res, err)
+			}
+		}
+	}
+	e := newFake(t, nil)
+	for _, top := range []int{-1, fakeVocab + 1} {
+		if _, err := e.Generate(t.Context(), &backend.Request{Turns: []backend.Turn{raw("a")}, MaxTokens: 1, Logprobs: true, Top: top}, nil); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("top %d: %v", top, err)
+		}
 	}
 }

@@ -132,14 +132,31 @@ func (s *stream) safe() int {
 
 // take returns what can be released now and was not yet, as deltas whose tokens
 // are of one origin each, but for a character that is of both.
-func (s *stream) take() []backend.Delta { return s.release(s.safe()) }
+func (s *stream) take() []backend.Delta {
+	safe := s.safe()
+	out := s.release(safe, len(s.tokens))
+	if text := s.sendText(safe); text != "" {
+		d := backend.Delta{Text: text}
+		if s.sentTokens < len(s.tokens) {
+			d.Origin = s.tokens[s.sentTokens].origin
+		}
+		out = append(out, d)
+	}
+	return out
+}
 
-func (s *stream) release(upTo int) (out []backend.Delta) {
-	for s.sentTokens < len(s.tokens) {
+// takeFirst is take for the first n tokens of all. It releases text with its
+// tokens only.
+func (s *stream) takeFirst(n int) []backend.Delta { return s.release(s.safe(), n) }
+
+// release returns what was not yet of the first n tokens, up to a length of the
+// text.
+func (s *stream) release(upTo, n int) (out []backend.Delta) {
+	for all := s.tokens[:min(n, len(s.tokens))]; s.sentTokens < len(all); {
 		// The next run of tokens of one origin that ends in the open.
-		first := s.tokens[s.sentTokens]
+		first := all[s.sentTokens]
 		n, end := 0, 0
-		for i, m := range s.tokens[s.sentTokens:] {
+		for i, m := range all[s.sentTokens:] {
 			if m.end > upTo || m.origin != first.origin && n > 0 {
 				break
 			}
@@ -151,18 +168,11 @@ func (s *stream) release(upTo int) (out []backend.Delta) {
 			break
 		}
 		d := backend.Delta{Origin: first.origin}
-		for _, m := range s.tokens[s.sentTokens:][:n] {
+		for _, m := range all[s.sentTokens:][:n] {
 			d.Tokens = append(d.Tokens, m.token)
 		}
 		d.Text = s.sendText(end)
 		s.sentTokens += n
-		out = append(out, d)
-	}
-	if text := s.sendText(upTo); text != "" {
-		d := backend.Delta{Text: text}
-		if s.sentTokens < len(s.tokens) {
-			d.Origin = s.tokens[s.sentTokens].origin
-		}
 		out = append(out, d)
 	}
 	return out
@@ -224,6 +234,6 @@ func (s *stream) finish(at int, encode func(string) []backend.Token) ending {
 	for _, m := range s.tokens {
 		e.tokens = append(e.tokens, m.token)
 	}
-	e.deltas = s.release(at)
+	e.deltas = s.release(at, len(s.tokens))
 	return e
 }

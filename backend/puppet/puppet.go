@@ -182,7 +182,7 @@ func (m *Model) Generate(ctx context.Context, req *backend.Request, emit func(ba
 		r.edit(p, res)
 	}
 	if emit != nil {
-		out.stream(emit)
+		out.stream(res.Logprobs, emit)
 	}
 	return res, nil
 }
@@ -237,8 +237,8 @@ func (o *output) forcedTokens() int {
 }
 
 // stream emits the text a character at a time; a run of forced ones is one
-// piece.
-func (o *output) stream(emit func(backend.Delta)) {
+// piece. A byte is a token, whose log-probability is in lps if it was asked for.
+func (o *output) stream(lps []float64, emit func(backend.Delta)) {
 	for i := 0; i < len(o.text); {
 		_, n := utf8.DecodeRuneInString(o.text[i:])
 		origin := backend.Sampled
@@ -250,7 +250,11 @@ func (o *output) stream(emit func(backend.Delta)) {
 			}
 		}
 		piece := o.text[i : i+n]
-		emit(backend.Delta{Text: piece, Tokens: Tokens(piece), Origin: origin})
+		d := backend.Delta{Text: piece, Tokens: Tokens(piece), Origin: origin}
+		if len(lps) == len(o.text) {
+			d.Logprobs = lps[i : i+n]
+		}
+		emit(d)
 		i += n
 	}
 }

@@ -263,7 +263,7 @@ func (s *Server) chatAnswer(q *chatRequest, choices []*choice) *chatCompletion {
 		}
 		ch := chatChoice{Index: i, Message: msg, Finish: finishReason(c.result, q.tools, r.calls.calls), Matched: matched(c.result)}
 		if q.logprobs {
-			ch.Logprobs = s.chatLogprobs(c, q.topShown, q.asIDs)
+			ch.Logprobs = s.chatLogprobs(scoredOf(c.result), q.asIDs)
 		}
 		if q.promptTop >= 0 {
 			out.Prompt = s.promptLogprobs(c, q.promptTop)

@@ -47,13 +47,14 @@ type chatStream struct {
 	out     *sse
 	readers []*answerReader
 	begun   []bool
+	scored  []scoredStream
 	ends    []*choice
 }
 
 func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, q *chatRequest) error {
 	st := &chatStream{
 		s: s, q: q, out: s.newSSE(w),
-		readers: make([]*answerReader, q.n), begun: make([]bool, q.n), ends: make([]*choice, q.n),
+		readers: make([]*answerReader, q.n), begun: make([]bool, q.n), scored: make([]scoredStream, q.n), ends: make([]*choice, q.n),
 	}
 	for i := range st.readers {
 		st.readers[i] = &answerReader{think: thinkReader{state: q.think}, calls: callReader{tools: q.tools, style: q.style}}
@@ -105,8 +106,7 @@ func (st *chatStream) send(c chunkChoice) error {
 	return st.out.data(chunk)
 }
 
-// take writes what came. With log-probabilities the text of a choice comes when
-// they are known, which is at its end.
+// take writes what came.
 func (st *chatStream) take(steps []step) error {
 	for _, x := range steps {
 		if x.err != nil {
@@ -116,18 +116,23 @@ func (st *chatStream) take(steps []step) error {
 			return err
 		}
 		if x.end == nil {
-			if st.q.logprobs {
-				continue
+			var err error
+			if !st.q.logprobs {
+				err = st.text(x.index, x.delta.Text, x.delta.Tokens, nil)
+			} else if k, ok := st.scored[x.index].piece(&x.delta); ok {
+				err = st.text(x.index, x.delta.Text, k.tokens, &k)
 			}
-			if err := st.text(x.index, x.delta.Text, x.delta.Tokens, nil); err != nil {
+			if err != nil {
 				return err
 			}
 			continue
 		}
 		st.ends[x.index] = x.end
 		if st.q.logprobs {
-			if err := st.tokens(x.index, x.end); err != nil {
-				return err
+			if text, k := st.scored[x.index].rest(x.end.result); text != "" || len(k.tokens) > 0 {
+				if err := st.text(x.index, text, k.tokens, &k); err != nil {
+					return err
+				}
 			}
 		}
 		if err := st.end(x.index, x.end); err != nil {
@@ -148,8 +153,13 @@ func (st *chatStream) begin(index int) error {
 	return st.send(chunkChoice{Index: index, Delta: d})
 }
 
-// text writes the next text of a choice.
-func (st *chatStream) text(index int, text string, ids []backend.Token, lp *chatLogprobs) error {
+// text writes the next text of a choice, with the log-probabilities of its tokens
+// if those are wanted.
+func (st *chatStream) text(index int, text string, ids []backend.Token, k *scored) error {
+	var lp *chatLogprobs
+	if k != nil && len(k.logprobs) > 0 {
+		lp = st.s.chatLogprobs(*k, st.q.asIDs)
+	}
 	return st.part(index, st.readers[index].push(text), ids, lp)
 }
 
@@ -180,27 +190,6 @@ func (st *chatStream) part(index int, p answerPart, ids []backend.Token, lp *cha
 	return nil
 }
 
-// tokens writes a finished choice token by token with log-probabilities. A
-// character of several tokens goes with its last.
-func (st *chatStream) tokens(index int, c *choice) error {
-	all := st.s.chatLogprobs(c, st.q.topShown, st.q.asIDs)
-	pieces := st.s.pieces(c.result)
-	for i, text := range pieces {
-		var lp *chatLogprobs
-		if i < len(all.Content) {
-			lp = &chatLogprobs{Content: all.Content[i : i+1]}
-		}
-		var ids []backend.Token
-		if i < len(c.result.Part.Tokens) {
-			ids = c.result.Part.Tokens[i : i+1]
-		}
-		if err := st.text(index, text, ids, lp); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (st *chatStream) end(index int, c *choice) error {
 	r := st.readers[index]
 	rest := r.finish()
@@ -212,12 +201,12 @@ func (st *chatStream) end(index int, c *choice) error {
 	return st.send(chunkChoice{Index: index, Finish: &reason, Matched: matched(c.result)})
 }
 
-// pieces cuts the text of a result into what each of its tokens completes, so
-// that they joined are the text. Text beyond the tokens is a piece of its own.
-func (s *Server) pieces(r *backend.Result) []string {
-	out := make([]string, 0, len(r.Part.Tokens)+1)
-	text, at, bytes := r.Part.Text, 0, 0
-	for _, id := range r.Part.Tokens {
+// pieces cuts a text into what each of its tokens completes, so that they joined
+// are the text. Text beyond the tokens goes with the last.
+func (s *Server) pieces(text string, tokens []backend.Token) []string {
+	out := make([]string, 0, len(tokens)+1)
+	at, bytes := 0, 0
+	for _, id := range tokens {
 		bytes += len(s.cfg.Vocabulary.Bytes(id))
 		end := min(bytes, len(text))
 		for end > at && end < len(text) && text[end]&0xC0 == 0x80 {

@@ -100,7 +100,15 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		if q.echo {
 			text = c.prompt.text + text
 		}
-		end := s.completionEnd(q, i, c, text, 0)
+		end := completionEnd(i, c, text)
+		if q.logprobs {
+			k := s.completionScores(q)
+			if q.echo {
+				k.prompt(c)
+			}
+			k.generated(scoredOf(c.result))
+			end.Logprobs = k.take()
+		}
 		if q.promptTop >= 0 {
 			end.Prompt = s.promptLogprobs(c, q.promptTop)
 		}
@@ -239,70 +247,84 @@ func (s *Server) completion(q *completionRequest, u *usage) *completion {
 	}
 }
 
-// completionEnd is a finished choice with the text that is left to say; offset
-// is the number of characters before its generated text.
-func (s *Server) completionEnd(q *completionRequest, i int, c *choice, text string, offset int) completionChoice {
+// completionEnd is the end of a finished choice, with the text that is left to say.
+func completionEnd(i int, c *choice, text string) completionChoice {
 	reason := finishReason(c.result, nil, 0)
-	out := completionChoice{Index: i, Text: text, Finish: &reason, Matched: matched(c.result)}
-	if q.logprobs {
-		out.Logprobs = s.completionLogprobs(q, c, offset)
+	return completionChoice{Index: i, Text: text, Finish: &reason, Matched: matched(c.result)}
+}
+
+// completionScores writes the log-probabilities of a completion, or of a piece of
+// one.
+type completionScores struct {
+	s    *Server
+	q    *completionRequest
+	at   int    // characters before the next token
+	part []byte // of the next character
+	out  *completionLogprobs
+}
+
+func (s *Server) completionScores(q *completionRequest) *completionScores {
+	k := &completionScores{s: s, q: q}
+	k.take()
+	return k
+}
+
+// take returns what was added since the last time.
+func (k *completionScores) take() *completionLogprobs {
+	out := k.out
+	k.out = &completionLogprobs{Tokens: []string{}, Values: []*float64{}, Offsets: []int{}}
+	if k.q.topShown > 0 {
+		k.out.Top = []map[string]float64{}
 	}
 	return out
 }
 
-// completionLogprobs are those of the prompt, if it is echoed, and of what was
-// generated.
-func (s *Server) completionLogprobs(q *completionRequest, c *choice, offset int) *completionLogprobs {
-	lp := &completionLogprobs{Tokens: []string{}, Values: []*float64{}, Offsets: []int{}}
-	if q.topShown > 0 {
-		lp.Top = []map[string]float64{}
+// add adds a token, whose log-probability is nil if it follows nothing.
+func (k *completionScores) add(id backend.Token, value *float64, top []backend.TokenLogprob) {
+	lp, name := k.out, k.s.tokenName(id, k.q.asIDs)
+	lp.Tokens = append(lp.Tokens, name)
+	lp.Values = append(lp.Values, value)
+	lp.Offsets = append(lp.Offsets, k.at)
+	k.part = append(k.part, k.s.cfg.Vocabulary.Bytes(id)...)
+	whole := wholeCharacters(k.part)
+	k.at += len([]rune(string(k.part[:whole])))
+	k.part = k.part[whole:]
+	if k.q.topShown == 0 {
+		return
 	}
-	at := offset
-	var part []byte // of a character
-	add := func(id backend.Token, value *float64, top []backend.TokenLogprob) {
-		lp.Tokens = append(lp.Tokens, s.tokenName(id, q.asIDs))
-		lp.Values = append(lp.Values, value)
-		lp.Offsets = append(lp.Offsets, at)
-		part = append(part, s.cfg.Vocabulary.Bytes(id)...)
-		whole := wholeCharacters(part)
-		at += len([]rune(string(part[:whole])))
-		part = part[whole:]
-		if q.topShown > 0 {
-			var m map[string]float64
-			if value != nil {
-				m = map[string]float64{}
-				for _, t := range top[:min(q.topShown, len(top))] { // more were read if prompt_logprobs wants more
-					m[s.tokenName(t.Token, q.asIDs)] = finite(t.Logprob)
-				}
-				m[s.tokenName(id, q.asIDs)] = *value
-			}
-			lp.Top = append(lp.Top, m)
+	var m map[string]float64
+	if value != nil {
+		m = map[string]float64{}
+		for _, t := range top[:min(k.q.topShown, len(top))] { // more were read if prompt_logprobs wants more
+			m[k.s.tokenName(t.Token, k.q.asIDs)] = finite(t.Logprob)
 		}
+		m[name] = *value
 	}
-	if q.echo {
-		for i, id := range c.ids {
-			var value *float64
-			var top []backend.TokenLogprob
-			if c.read != nil && i > 0 && i-1 < len(c.read.Logprobs) {
-				x := finite(c.read.Logprobs[i-1])
-				value = &x
-				if i-1 < len(c.read.Top) {
-					top = c.read.Top[i-1]
-				}
-			}
-			add(id, value, top)
-		}
-	}
-	r := c.result
-	for i := range min(len(r.Part.Tokens), len(r.Logprobs)) {
-		x := finite(r.Logprobs[i])
+	lp.Top = append(lp.Top, m)
+}
+
+// prompt adds the tokens of a prompt.
+func (k *completionScores) prompt(c *choice) {
+	for i, id := range c.ids {
+		var value *float64
 		var top []backend.TokenLogprob
-		if i < len(c.top) {
-			top = c.top[i]
+		if c.read != nil && i > 0 && i-1 < len(c.read.Logprobs) {
+			x := finite(c.read.Logprobs[i-1])
+			value = &x
+			if i-1 < len(c.read.Top) {
+				top = c.read.Top[i-1]
+			}
 		}
-		add(r.Part.Tokens[i], &x, top)
+		k.add(id, value, top)
 	}
-	return lp
+}
+
+// generated adds tokens that were generated.
+func (k *completionScores) generated(g scored) {
+	for i, lp := range g.logprobs {
+		x := finite(lp)
+		k.add(g.tokens[i], &x, g.likeliest(i))
+	}
 }
 
 // promptLogprobs are those of the prompt with the n likeliest tokens at each
@@ -329,11 +351,67 @@ func (s *Server) promptLogprobs(c *choice, n int) []map[string]promptLogprob {
 	return out
 }
 
-// streamCompletion writes completions as they are generated. With
-// log-probabilities a choice comes in one chunk, when they are known.
+// completionStream writes a choice of a completion as it is generated.
+type completionStream struct {
+	s      *Server
+	q      *completionRequest
+	prompt *prompt
+	begun  bool
+	told   scoredStream
+	scores *completionScores // nil if no log-probabilities are wanted
+}
+
+// piece is what is said of a delta; ok is false if that is nothing.
+func (st *completionStream) piece(d *backend.Delta) (c completionChoice, ok bool) {
+	if st.scores == nil {
+		c.Text = st.echo() + d.Text
+		return c, c.Text != ""
+	}
+	if st.q.echo { // those of the prompt are read at the end, and come first
+		return c, false
+	}
+	k, ok := st.told.piece(d)
+	if ok {
+		st.scores.generated(k)
+		c.Text, c.Logprobs = d.Text, st.scores.take()
+	}
+	return c, ok
+}
+
+// echo is the prompt, once, if it is to be repeated.
+func (st *completionStream) echo() string {
+	if !st.q.echo || st.begun {
+		return ""
+	}
+	st.begun = true
+	return st.prompt.text
+}
+
+// end is what is said last.
+func (st *completionStream) end(i int, c *choice) completionChoice {
+	if st.scores == nil {
+		return completionEnd(i, c, st.echo())
+	}
+	text, k := st.told.rest(c.result)
+	if st.q.echo {
+		st.scores.prompt(c)
+	}
+	st.scores.generated(k)
+	out := completionEnd(i, c, st.echo()+text)
+	out.Logprobs = st.scores.take()
+	return out
+}
+
+// streamCompletion writes completions as they are generated.
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, q *completionRequest, ends []*choice) error {
 	out := s.newSSE(w)
-	begun := make([]bool, q.choices())
+	streams := make([]completionStream, q.choices())
+	for i := range streams {
+		streams[i] = completionStream{s: s, q: q, prompt: &q.prompts[i/q.n]}
+		if q.logprobs {
+			streams[i].scores = s.completionScores(q)
+		}
+	}
 	send := func(c completionChoice) error {
 		chunk := s.completion(q, nil)
 		chunk.Choices = append(chunk.Choices, c)
@@ -351,25 +429,15 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, q *com
 			if x.err != nil {
 				return x.err
 			}
-			text := x.delta.Text
-			if q.logprobs {
-				text = ""
-				if x.end != nil {
-					text = x.end.result.Part.Text
-				}
-			}
-			if q.echo && !begun[x.index] && (!q.logprobs || x.end != nil) {
-				text = q.prompts[x.index/q.n].text + text
-				begun[x.index] = true
-			}
-			switch {
-			case x.end != nil:
+			st := &streams[x.index]
+			if x.end != nil {
 				ends[x.index] = x.end
-				if err := send(s.completionEnd(q, x.index, x.end, text, 0)); err != nil {
+				if err := send(st.end(x.index, x.end)); err != nil {
 					return err
 				}
-			case text != "":
-				if err := send(completionChoice{Index: x.index, Text: text}); err != nil {
+			} else if c, ok := st.piece(&x.delta); ok {
+				c.Index = x.index
+				if err := send(c); err != nil {
 					return err
 				}
 			}

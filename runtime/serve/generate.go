@@ -44,7 +44,6 @@ func (j *job) choices() int { return len(j.prompts) * j.n }
 type choice struct {
 	prompt *prompt
 	result *backend.Result
-	top    [][]backend.TokenLogprob // beside each token of the result
 	// ids of the prompt and what was read of it, if asked for.
 	ids  []backend.Token
 	read *backend.LogprobResult
@@ -214,7 +213,8 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 	if j.n > 1 {
 		req.Hints.Siblings = j.n
 	}
-	if j.top > 0 || j.readFrom >= 0 {
+	req.Top = j.top
+	if j.readFrom >= 0 {
 		ids, err := s.tokens(c.prompt)
 		if err != nil {
 			return nil, err
@@ -312,40 +312,24 @@ func (s *Server) computeOnly(ctx context.Context, c *choice, req *backend.Reques
 	return nil
 }
 
-// look reads the log-probabilities that a generation itself does not give.
+// look reads the log-probabilities of a prompt.
 func (s *Server) look(ctx context.Context, j *job, c *choice, req *backend.Request) error {
-	out := c.result.Part.Tokens
-	wantTop := j.top > 0 && len(out) > 0
-	if !wantTop && j.readFrom < 0 {
+	from := max(1, j.readFrom)
+	if j.readFrom < 0 || from >= len(c.ids) {
 		return nil
 	}
 	reader, ok := s.be.(backend.LogprobScorer)
 	if !ok {
 		return badRequest("top_logprobs", "this model does not show the log-probabilities of other tokens")
 	}
-	read := func(ids []backend.Token, from, top int) (*backend.LogprobResult, error) {
-		r, err := reader.Logprobs(ctx, &backend.LogprobRequest{ID: req.ID, Tokens: ids, From: from, Top: top, Salt: req.Salt})
-		if err == nil {
-			u := &c.result.Usage
-			u.ComputedTokens += r.Usage.ComputedTokens
-			u.Passes = append(slices.Clone(u.Passes), r.Usage.Passes...)
-		}
-		return r, err
+	r, err := reader.Logprobs(ctx, &backend.LogprobRequest{ID: req.ID, Tokens: c.ids, From: from, Top: j.readTop, Salt: req.Salt})
+	if err != nil {
+		return err
 	}
-	if wantTop {
-		r, err := read(slices.Concat(c.ids, out), len(c.ids), j.top)
-		if err != nil {
-			return err
-		}
-		c.top = r.Top
-	}
-	if from := max(1, j.readFrom); j.readFrom >= 0 && from < len(c.ids) {
-		r, err := read(c.ids, from, j.readTop)
-		if err != nil {
-			return err
-		}
-		c.read = r
-	}
+	u := &c.result.Usage
+	u.ComputedTokens += r.Usage.ComputedTokens
+	u.Passes = append(slices.Clone(u.Passes), r.Usage.Passes...)
+	c.read = r
 	return nil
 }
 

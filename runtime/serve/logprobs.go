@@ -81,23 +81,65 @@ func (s *Server) tokenText(id backend.Token) string {
 	return out.String()
 }
 
-// chatLogprobs are those of a choice.
-func (s *Server) chatLogprobs(c *choice, top int, asIDs bool) *chatLogprobs {
+// chatLogprobs are those of generated tokens.
+func (s *Server) chatLogprobs(k scored, asIDs bool) *chatLogprobs {
 	out := &chatLogprobs{Content: []chatLogprob{}}
-	r := c.result
-	for i, id := range r.Part.Tokens {
-		if i >= len(r.Logprobs) {
-			break
-		}
-		e := chatLogprob{tokenLogprob: s.tokenLogprob(id, r.Logprobs[i], asIDs), Top: []tokenLogprob{}}
-		if i < len(c.top) {
-			for _, t := range c.top[i][:min(top, len(c.top[i]))] {
-				e.Top = append(e.Top, s.tokenLogprob(t.Token, t.Logprob, asIDs))
-			}
+	for i, lp := range k.logprobs {
+		e := chatLogprob{tokenLogprob: s.tokenLogprob(k.tokens[i], lp, asIDs), Top: []tokenLogprob{}}
+		for _, t := range k.likeliest(i) {
+			e.Top = append(e.Top, s.tokenLogprob(t.Token, t.Logprob, asIDs))
 		}
 		out.Content = append(out.Content, e)
 	}
 	return out
+}
+
+// scored are generated tokens with their log-probabilities, which may be missing
+// of the last ones.
+type scored struct {
+	tokens   []backend.Token
+	logprobs []float64
+	top      [][]backend.TokenLogprob // if they were asked for
+}
+
+// likeliest are the likeliest tokens in the place of token i.
+func (k *scored) likeliest(i int) []backend.TokenLogprob {
+	if i < len(k.top) {
+		return k.top[i]
+	}
+	return nil
+}
+
+// scoredOf are the tokens of a result.
+func scoredOf(r *backend.Result) scored {
+	return scored{r.Part.Tokens, r.Logprobs[:min(len(r.Logprobs), len(r.Part.Tokens))], r.Top}
+}
+
+// scoredStream follows the tokens of a choice in a stream with log-probabilities:
+// they are told as they come, or at the end by backends that know them only then.
+type scoredStream struct {
+	tokens, bytes int // that were told
+	late          bool
+}
+
+// piece are the tokens of a delta; ok is false if they, and its text, are told at
+// the end.
+func (t *scoredStream) piece(d *backend.Delta) (k scored, ok bool) {
+	if t.late = t.late || len(d.Logprobs) != len(d.Tokens); t.late || len(d.Tokens) == 0 {
+		return k, false
+	}
+	t.tokens += len(d.Tokens)
+	t.bytes += len(d.Text)
+	return scored{d.Tokens, d.Logprobs, d.Top}, true
+}
+
+// rest is what was not told of a choice that is finished. Its last text may be
+// that of no token.
+func (t *scoredStream) rest(r *backend.Result) (text string, k scored) {
+	k = scoredOf(r)
+	n := min(t.tokens, len(k.logprobs))
+	k = scored{k.tokens[n:], k.logprobs[n:], k.top[min(n, len(k.top)):]}
+	return r.Part.Text[min(t.bytes, len(r.Part.Text)):], k
 }
 
 // canLogprobs checks that the backend can give what is asked for.

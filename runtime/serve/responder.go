@@ -105,7 +105,7 @@ func (b *responder) of(kind, id string, part bool) responseEvent {
 // whole is an answer that comes at once.
 func (b *responder) whole(c *choice) {
 	if b.q.logprobs {
-		b.tokens(c)
+		b.tokens(c.result.Part.Text, scoredOf(c.result))
 	} else {
 		b.text(c.result.Part.Text)
 	}
@@ -284,10 +284,10 @@ func (b *responder) begin() {
 	b.emit(responseEvent{Type: "response.in_progress", Response: b.response("in_progress")})
 }
 
-// streamResponse writes a response as it is generated. With log-probabilities
-// its text comes when they are known, which is at its end.
+// streamResponse writes a response as it is generated.
 func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, b *responder) error {
 	b.out = s.newSSE(w)
+	var told scoredStream
 	err := s.run(r.Context(), &b.q.job, func(steps []step) error {
 		for _, x := range steps {
 			switch {
@@ -297,11 +297,13 @@ func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, b *respo
 				b.begin()
 				if !b.q.logprobs {
 					b.text(x.delta.Text)
+				} else if k, ok := told.piece(&x.delta); ok {
+					b.tokens(x.delta.Text, k)
 				}
 			default:
 				b.begin()
 				if b.q.logprobs {
-					b.tokens(x.end)
+					b.tokens(told.rest(x.end.result))
 				}
 				b.finish(x.end)
 				b.emit(responseEvent{Type: "response." + b.status, Response: b.response(b.status)})
@@ -329,10 +331,10 @@ func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, b *respo
 	return nil
 }
 
-// tokens adds a finished choice token by token with log-probabilities.
-func (b *responder) tokens(c *choice) {
-	all := b.s.chatLogprobs(c, b.q.topShown, false).Content
-	for i, text := range b.s.pieces(c.result) {
+// tokens adds text token by token with log-probabilities.
+func (b *responder) tokens(text string, k scored) {
+	all := b.s.chatLogprobs(k, false).Content
+	for i, text := range b.s.pieces(text, k.tokens) {
 		if i < len(all) {
 			b.shown.queue = append(b.shown.queue, shownToken{b.shown.read, all[i]})
 		}

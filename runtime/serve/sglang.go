@@ -330,8 +330,7 @@ func (s *Server) sglangEnd(q *sglangRequest, i int, c *choice) sglangAnswer {
 // sglangLogprobs adds those of the prompt from logprob_start_len on, where the
 // first token of all has none, and those of the output.
 func (s *Server) sglangLogprobs(q *sglangRequest, c *choice, m *sglangMeta) {
-	input, output := []sglangEntry{}, []sglangEntry{}
-	inputTop, outputTop := []sglangTop{}, []sglangTop{}
+	input, inputTop := []sglangEntry{}, []sglangTop{}
 	if q.start >= 0 {
 		from := max(1, q.start)
 		for i := q.start; i < len(c.ids); i++ {
@@ -347,17 +346,29 @@ func (s *Server) sglangLogprobs(q *sglangRequest, c *choice, m *sglangMeta) {
 			inputTop = append(inputTop, top)
 		}
 	}
-	r := c.result
-	for i := range min(len(r.Part.Tokens), len(r.Logprobs)) {
-		output = append(output, s.sglangEntry(r.Part.Tokens[i], &r.Logprobs[i], q.texts))
-		if i < len(c.top) {
-			outputTop = append(outputTop, s.sglangTop(c.top[i], q.texts))
+	m.Input = &input
+	if q.top > 0 {
+		m.InputTop = &inputTop
+	}
+	s.sglangOutput(q, scoredOf(c.result), m)
+}
+
+// sglangOutput adds the log-probabilities of generated tokens to those that are
+// there.
+func (s *Server) sglangOutput(q *sglangRequest, k scored, m *sglangMeta) {
+	if m.Output == nil {
+		m.Output, m.OutputTop = &[]sglangEntry{}, &[]sglangTop{}
+	}
+	for i := range k.logprobs {
+		*m.Output = append(*m.Output, s.sglangEntry(k.tokens[i], &k.logprobs[i], q.texts))
+		if q.top > 0 {
+			*m.OutputTop = append(*m.OutputTop, s.sglangTop(k.likeliest(i), q.texts))
 		}
 	}
-	n := len(output)
-	m.Input, m.Output, m.OutputLength = &input, &output, &n
-	if q.top > 0 {
-		m.InputTop, m.OutputTop = &inputTop, &outputTop
+	n := len(*m.Output)
+	m.OutputLength = &n
+	if q.top == 0 {
+		m.OutputTop = nil
 	}
 }
 
@@ -369,6 +380,8 @@ func (s *Server) streamSGLang(w http.ResponseWriter, r *http.Request, q *sglangR
 		text strings.Builder
 		ids  []backend.Token
 		new  bool
+		told scoredStream
+		meta sglangMeta // with log-probabilities, if they are wanted
 	}
 	far := make([]so, q.choices())
 	err := s.run(r.Context(), &q.job, func(steps []step) error {
@@ -384,6 +397,13 @@ func (s *Server) streamSGLang(w http.ResponseWriter, r *http.Request, q *sglangR
 				}
 			default:
 				f := &far[x.index]
+				if q.logprobs {
+					k, ok := f.told.piece(&x.delta)
+					if !ok {
+						continue
+					}
+					s.sglangOutput(q, k, &f.meta)
+				}
 				f.text.WriteString(x.delta.Text)
 				f.ids = append(f.ids, x.delta.Tokens...)
 				f.new = f.new || x.delta.Text != ""
@@ -391,11 +411,12 @@ func (s *Server) streamSGLang(w http.ResponseWriter, r *http.Request, q *sglangR
 		}
 		for i := range far {
 			f := &far[i]
-			if !f.new || q.logprobs { // with log-probabilities, when they are known
+			if !f.new {
 				continue
 			}
 			f.new = false
-			a := sglangAnswer{Text: f.text.String(), OutputIDs: f.ids, Meta: sglangMeta{ID: q.id, CompletionTokens: len(f.ids), WeightVersion: "default"}}
+			a := sglangAnswer{Text: f.text.String(), OutputIDs: f.ids, Meta: f.meta}
+			a.Meta.ID, a.Meta.CompletionTokens, a.Meta.WeightVersion = q.id, len(f.ids), "default"
 			a.Meta.PromptTokens = len(q.prompts[i/q.n].ids)
 			if a.OutputIDs == nil {
 				a.OutputIDs = []backend.Token{}
