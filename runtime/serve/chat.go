@@ -101,6 +101,7 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 	}
 	f.refuse("the model writes text only", "audio", "web_search_options", "prediction")
 	f.refuse("the template is the model's", "chat_template")
+	f.refuse("an answer does not repeat what was asked", "echo")
 
 	if err := f.err(); err != nil {
 		return nil, err

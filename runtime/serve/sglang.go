@@ -138,6 +138,7 @@ func (s *Server) readSGLang(r *http.Request, f *fields) (*sglangRequest, error) 
 	f.refuse("the model's inner state is not shown", "return_hidden_states")
 	f.refuse("every request carries its whole prompt, and the cache finds what is known", "session_id", "session_params")
 	f.refuse("use regex, json_schema, ebnf or logit_bias", "custom_logit_processor")
+	f.refuse("thoughts are neither demanded nor bounded here", "require_reasoning", "max_thinking_tokens")
 	s.readSGLangSampling(f, q)
 	if q.logprobs {
 		s.canLogprobs(f, "return_logprob", 0)
