@@ -42,7 +42,7 @@ func (k Key) GoString() string { return k.String() }
 
 // ParseKeys reads a list of keys, one a line: a key alone, or a name, blanks and
 // the key. After them come options: salt=TEXT, operator=true, generations=N,
-// requests_per_minute=N, tokens_per_minute=N, runs=N. Empty lines and lines that
+// requests_per_minute=N, tokens_per_minute=N, runs=N, kept_bytes=N. Empty lines and lines that
 // begin with # are skipped. Errors name the line and show no secret.
 func ParseKeys(data []byte) ([]Key, error) {
 	var keys []Key
@@ -66,7 +66,7 @@ func ParseKeys(data []byte) ([]Key, error) {
 		}
 		for _, w := range words[n:] {
 			if !keyOption(w) {
-				return nil, fmt.Errorf("serve: line %d of the keys has an unknown option; there are salt, operator, generations, requests_per_minute, tokens_per_minute and runs, each as name=value", i+1)
+				return nil, fmt.Errorf("serve: line %d of the keys has an unknown option; there are salt, operator, generations, requests_per_minute, tokens_per_minute, runs and kept_bytes, each as name=value", i+1)
 			}
 			if err := k.set(w); err != nil {
 				return nil, fmt.Errorf("serve: line %d of the keys: %w", i+1, err)

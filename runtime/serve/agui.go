@@ -211,6 +211,11 @@ func (a *agui) again() []aguiEvent {
 	return append([]aguiEvent{{"type": "RUN_STARTED", "threadId": a.thread, "runId": a.run}}, a.open...)
 }
 
+// broken ends the stream with an error. A client cannot come back for the rest.
+func (a *agui) broken(why *Error, _ bool) []aguiEvent {
+	return []aguiEvent{{"type": "RUN_ERROR", "message": why.Message, "code": why.Code}}
+}
+
 // runAGUI is POST /v1/programs/{name}/agui: it starts a run as an AG-UI agent and
 // streams it. The inputs are forwardedProps.inputs; without them the last message
 // of the user is the program's one text. With "resume" it answers what an earlier

@@ -198,7 +198,7 @@ func readAnswer(f *fields) (task string, answer json.RawMessage, err error) {
 
 // approve is POST /v1/runs/{id}/approve. It answers when the run has the answer.
 func (s *Server) approve(w http.ResponseWriter, r *http.Request) error {
-	x, err := tenantOf(r.Context()).run(r.PathValue("id"))
+	x, err := tenantOf(r.Context()).run(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func estimate(turns []backend.Turn) int {
 }
 
 // meter is the backend of a run, whose tenant pays for each request, also for
-// those that fail and are tried again, or are cancelled.
+// those that fail and are tried again, or are cancelled; metrics count those too.
 type meter struct {
 	backend.Backend
 	s     *Server
@@ -161,9 +161,6 @@ type checkingMeter struct {
 
 // metered returns the backend for the runs of a tenant.
 func (s *Server) metered(q *quota) backend.Backend {
-	if q.limits.TokensPerMinute == 0 {
-		return s.be
-	}
 	m := &meter{s.be, s, q}
 	if c, ok := s.be.(backend.ConstraintChecker); ok {
 		return checkingMeter{m, c}
@@ -182,12 +179,19 @@ func (m *meter) bill(turns []backend.Turn) *bill {
 	})
 }
 
+// left ends the bill of a request without a result. What it took is in no event of
+// the run.
+func (m *meter) left(ctx context.Context, b *bill) {
+	b.leave(ctx.Err() != nil)
+	m.s.metrics.spent(b.seen())
+}
+
 // Generate implements [backend.Backend].
 func (m *meter) Generate(ctx context.Context, req *backend.Request, emit func(backend.Delta)) (res *backend.Result, err error) {
 	b := m.bill(req.Turns)
 	defer func() { // of a panic too
 		if err != nil || res == nil {
-			b.leave(ctx.Err() != nil)
+			m.left(ctx, b)
 			return
 		}
 		b.pay(res.Usage.PromptTokens, res.Usage.SampledTokens+res.Usage.ForcedTokens)
@@ -205,7 +209,7 @@ func (m *meter) Score(ctx context.Context, req *backend.ScoreRequest) (res *back
 	b := m.bill(req.Turns)
 	defer func() {
 		if err != nil || res == nil {
-			b.leave(ctx.Err() != nil)
+			m.left(ctx, b)
 			return
 		}
 		u := &res.Usage

@@ -119,15 +119,11 @@ func (h *shelf) programFile(name string) string {
 	return filepath.Join(h.dir, "programs", hex.EncodeToString(sum[:16])+".json")
 }
 
-func (h *shelf) keepProgram(g *lang.Graph) error {
+func (h *shelf) keepProgram(name string, data []byte) error {
 	if h == nil {
 		return nil
 	}
-	data, err := g.JSON()
-	if err == nil {
-		err = writeWhole(h.programFile(g.Name), data)
-	}
-	if err != nil {
+	if err := writeWhole(h.programFile(name), data); err != nil {
 		return &keepError{"the program", err}
 	}
 	return nil
@@ -188,6 +184,21 @@ type runFiles struct {
 	dir    string
 	meta   runMeta
 	events *eventFile // while the run is driven
+	bytes  int64      // of all of them, once the run is over
+}
+
+// measure finds out how much the files of a run that is over take.
+func (f *runFiles) measure() {
+	f.bytes = 0
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return // nothing that can be counted
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			f.bytes += info.Size()
+		}
+	}
 }
 
 func (f *runFiles) path(name string) string { return filepath.Join(f.dir, name) }
@@ -252,6 +263,7 @@ func (h *shelf) runs(bad func(file string, err error)) []*runFiles {
 			bad(f.dir, err)
 			continue
 		}
+		f.measure()
 		list = append(list, f)
 	}
 	return list

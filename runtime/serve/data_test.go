@@ -255,7 +255,7 @@ func TestFullDisk(t *testing.T) {
 	other := c.begin("looks", tree{"topic": "snow"})
 	require.NoError(t, gate.HeldCount(t.Context(), 4))
 	stream := c.do("GET", path+"/events", nil)
-	x, err := c.srv.tenants.anyone.run(strings.TrimPrefix(path, "/v1/runs/"))
+	x, err := c.srv.tenants.anyone.run(t.Context(), strings.TrimPrefix(path, "/v1/runs/"))
 	require.NoError(t, err)
 	x.files.events.f.Close() // each write fails from now on
 	gate.Open()
@@ -308,7 +308,7 @@ func TestAnotherModelInterrupts(t *testing.T) {
 	stop()
 
 	c, stop = serveIn(t, dir, newEngine(t, &chain{next: alphabet}), nil)
-	again, err := c.srv.tenants.anyone.run(strings.TrimPrefix(path, "/v1/runs/"))
+	again, err := c.srv.tenants.anyone.run(t.Context(), strings.TrimPrefix(path, "/v1/runs/"))
 	require.NoError(t, err)
 	<-again.done
 	_, x := c.call("GET", path, nil)

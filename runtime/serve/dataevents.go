@@ -23,6 +23,8 @@ type eventFile struct {
 	f    *os.File
 	size int64
 	most int64 // bytes at which it is written anew
+	// damaged lines stood between those that could be read.
+	damaged int
 }
 
 // roomyEvents is how large a file of events may grow before the deltas that are
@@ -30,14 +32,15 @@ type eventFile struct {
 const roomyEvents = 16 << 20
 
 // openEvents opens a file of events to add to, and gives take those that are in
-// it. What a crash left unfinished at its end is cut.
+// it. What a crash left unfinished at its end is cut. Lines before that end that are
+// no events any more are left out, and counted in damaged.
 func openEvents(path string, take func(runtime.Event)) (*eventFile, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	k := &eventFile{path: path, f: f, most: roomyEvents}
-	k.size, err = readEvents(f, take)
+	k.size, k.damaged, err = readEvents(f, take)
 	if err == nil {
 		err = f.Truncate(k.size)
 	}
@@ -49,25 +52,29 @@ func openEvents(path string, take func(runtime.Event)) (*eventFile, error) {
 	return k, nil
 }
 
-// readEvents gives take the events of a file, up to the first line that is none:
-// numbers rise. It returns the bytes of what is good.
-func readEvents(r io.Reader, take func(runtime.Event)) (size int64, err error) {
+// readEvents gives take the events of a file, whose numbers rise. Lines that are
+// none are skipped. It returns the bytes up to the end of the last event, and the
+// number of lines that were skipped before it.
+func readEvents(r io.Reader, take func(runtime.Event)) (size int64, damaged int, err error) {
 	br := bufio.NewReaderSize(r, 64<<10)
 	last := uint64(0)
+	read, skipped := int64(0), 0
 	for {
 		line, err := br.ReadBytes('\n')
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
-			return size, err
+			return size, damaged, err
 		}
+		read += int64(len(line))
 		var e runtime.Event
 		if json.Unmarshal(line, &e) != nil || e.Seq <= last {
-			return size, nil
+			skipped++
+			continue
 		}
 		last = e.Seq
-		size += int64(len(line))
+		size, damaged = read, skipped
 		if take != nil {
 			take(e)
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
@@ -46,6 +47,9 @@ func (s *Server) openData() error {
 				continue
 			}
 			t.programs[g.Name] = p
+			if data, err := g.JSON(); err == nil {
+				t.sizes[g.Name] = len(data)
+			}
 		}
 		runs := t.shelf.runs(bad)
 		slices.SortFunc(runs, func(a, b *runFiles) int {
@@ -122,6 +126,9 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 		up.told(e)
 		r.log.Emit(e)
 	})
+	if err == nil && f.events.damaged > 0 {
+		s.cfg.Log.Warn("lines of a run's events cannot be read any more and are left out", "run", r.id, "lines", f.events.damaged)
+	}
 	if err == nil && up.over.Seq != 0 {
 		// The end was told, and nobody lived to write it down.
 		f.finish(s.outcomeOf(f, up.over), r.log)
@@ -214,6 +221,7 @@ func (f *runFiles) finish(out runOutcome, log *runtime.Log) error {
 		err = f.events.rewrite(events)
 	}
 	f.events.close()
+	defer f.measure()
 	if err == nil && out.report != nil {
 		var data []byte
 		if data, err = encode(out.report); err == nil {
@@ -273,6 +281,7 @@ func (r *run) interrupt(err error) {
 	}
 	o := why.body().Error
 	if r.files != nil {
+		r.files.measure()
 		o.Message = strings.ReplaceAll(o.Message, r.files.dir+string(os.PathSeparator), "")
 	}
 	r.problem = &o
@@ -281,6 +290,12 @@ func (r *run) interrupt(err error) {
 
 // interrupted reports whether the run is over in this process alone.
 func (r *run) interrupted() bool { return r.over() && r.was == runInterrupted }
+
+// broke reports whether the run was interrupted. Who reads its events sees their end a
+// moment before the run is over.
+func (r *run) broke(ctx context.Context) bool {
+	return r.left.Err() != nil && r.wait(ctx) == nil && r.interrupted()
+}
 
 // suspended reports whether that is because the server stops.
 func (r *run) suspended() bool { return r.err == error(errSuspended) }
@@ -294,11 +309,25 @@ func (r *run) stopped() *Error {
 }
 
 // history is the log of the run's events, read from its file if it is not here.
-func (r *run) history(limit int) *runtime.Log {
+// Those who read it at about the same time share it.
+func (r *run) history() *runtime.Log {
 	if r.log != nil {
 		return r.log
 	}
-	log := runtime.NewLog(limit)
+	r.mu.Lock()
+	log := r.past.Value()
+	r.mu.Unlock()
+	if log == nil {
+		log = r.readHistory()
+		r.mu.Lock()
+		r.past = weak.Make(log)
+		r.mu.Unlock()
+	}
+	return log
+}
+
+func (r *run) readHistory() *runtime.Log {
+	log := runtime.NewLog(r.deltas)
 	last := runtime.Event{}
 	if f, err := os.Open(r.files.path("events")); err == nil {
 		defer f.Close()
@@ -346,7 +375,7 @@ func (r *run) reported() any {
 // resumeRun is POST /v1/runs/{id}/resume: a run that was interrupted goes on.
 func (s *Server) resumeRun(w http.ResponseWriter, r *http.Request) error {
 	t := tenantOf(r.Context())
-	x, err := t.run(r.PathValue("id"))
+	x, err := t.run(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -358,22 +387,41 @@ func (s *Server) resumeRun(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// replace puts another in the place of a run that was interrupted.
+// replace puts another in the place of a run that was interrupted. No lock is held
+// while other works on files: a disk that hangs holds up nobody else.
 func (s *Server) replace(t *tenant, x *run, other func(*tenant, *runFiles) *run) (*run, error) {
+	if err := s.claim(t, x); err != nil {
+		return nil, err
+	}
+	defer s.wg.Done()
+	y := other(t, &runFiles{dir: x.files.dir, meta: x.files.meta})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.runs[x.id] = y
+	t.order[slices.Index(t.order, x)] = y // it is still there: what is interrupted is not forgotten
+	return y, nil
+}
+
+// claim gives one caller the right to replace a run that was interrupted. Whoever
+// got it calls s.wg.Done.
+func (s *Server) claim(t *tenant, x *run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return nil, errDraining
+		return errDraining
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !x.interrupted() || t.runs[x.id] != x {
-		return nil, &Error{Status: http.StatusConflict, Type: typeInvalid, Code: "not_interrupted", Message: fmt.Sprintf("run %s is %s; only one that was interrupted can be resumed", x.id, x.status())}
+	if !x.interrupted() || t.runs[x.id] != x || x.claimed {
+		how := x.status()
+		if x.claimed {
+			how = "being taken up or given up already"
+		}
+		return &Error{Status: http.StatusConflict, Type: typeInvalid, Code: "not_interrupted", Message: fmt.Sprintf("run %s is %s; only one that was interrupted can be resumed", x.id, how)}
 	}
-	y := other(t, x.files)
-	t.runs[x.id] = y
-	t.order[slices.Index(t.order, x)] = y
-	return y, nil
+	x.claimed = true
+	s.wg.Add(1)
+	return nil
 }
 
 // abandon ends a run that was interrupted, for good.

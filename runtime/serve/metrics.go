@@ -29,6 +29,7 @@ type metrics struct {
 	promptSize, answerSize          prometheus.Histogram
 	forced, computed, passes, saved prometheus.Counter
 	requests, aborted, refused      prometheus.Counter
+	slow                            prometheus.Counter
 	success                         *prometheus.CounterVec
 	failures                        *prometheus.CounterVec
 	runs, scores                    *prometheus.CounterVec
@@ -125,6 +126,7 @@ func newMetrics(s *Server) *metrics {
 	m.passes = r.counter("coppice_forward_passes_total", "Forward passes, counted for each request that took part.")
 	m.saved = r.counter("coppice_forward_passes_saved_total", "Forward passes that jumping over forced tokens saved.")
 	m.refused = r.counter("coppice_requests_refused_total", "Requests refused because a queue was full or a limit of a key reached.")
+	m.slow = r.counter("coppice_websockets_slow_total", "Websocket connections that were closed because their clients did not read.")
 	m.gauges(r, s)
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m

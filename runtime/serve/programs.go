@@ -86,6 +86,17 @@ func (s *Server) readProgram(ctx context.Context, data []byte) (Program, error) 
 	return p, nil
 }
 
+// changePrograms begins a change of the tenant's programs, of which there is one at
+// a time. The tenant's lock is not held while files are written.
+func (t *tenant) changePrograms(ctx context.Context) (done func(), err error) {
+	select {
+	case t.changing <- struct{}{}:
+		return func() { <-t.changing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // addProgram is POST /v1/programs; the body is the graph itself.
 func (s *Server) addProgram(w http.ResponseWriter, r *http.Request) error {
 	data, err := s.readBody(w, r)
@@ -100,20 +111,35 @@ func (s *Server) addProgram(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	graph, err := p.Graph.JSON()
+	if err != nil {
+		return err
+	}
 	t := tenantOf(r.Context())
+	done, err := t.changePrograms(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
 	t.mu.Lock()
 	_, replaced := t.programs[info.Name]
-	full := !replaced && len(t.programs) >= s.cfg.Limits.Programs
-	if !full {
-		if err = t.shelf.keepProgram(p.Graph); err == nil {
+	many := !replaced && len(t.programs) >= s.cfg.Limits.Programs
+	full := t.full(len(graph) - t.sizes[info.Name])
+	t.mu.Unlock()
+	if !many && !full {
+		if err = t.shelf.keepProgram(info.Name, graph); err == nil {
+			t.mu.Lock()
 			t.programs[info.Name] = p
+			t.sizes[info.Name] = len(graph)
+			t.mu.Unlock()
 		}
 	}
-	t.mu.Unlock()
 	switch {
+	case full:
+		return t.errFull()
 	case err != nil:
 		return s.notKept(err)
-	case full:
+	case many:
 		return &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "too_many_programs", Message: fmt.Sprintf("%d programs are kept already; delete some", s.cfg.Limits.Programs)}
 	case replaced:
 		writeJSON(w, http.StatusOK, info)
@@ -179,15 +205,22 @@ func (s *Server) showProgram(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) removeProgram(w http.ResponseWriter, r *http.Request) error {
 	t, name := tenantOf(r.Context()), r.PathValue("name")
+	done, err := t.changePrograms(r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
 	t.mu.Lock()
 	_, ok := t.programs[name]
-	var err error
+	t.mu.Unlock()
 	if ok {
 		if err = t.shelf.dropProgram(name); err == nil {
+			t.mu.Lock()
 			delete(t.programs, name)
+			delete(t.sizes, name)
+			t.mu.Unlock()
 		}
 	}
-	t.mu.Unlock()
 	switch {
 	case !ok:
 		return notFound("program_not_found", "there is no program %q of yours", clip(name))

@@ -17,6 +17,7 @@ type KeyLimits struct {
 	RequestsPerMinute int // that generate, or start a run
 	TokensPerMinute   int // of prompts and answers, cached ones included
 	ActiveRuns        int // of programs at once, if fewer than Limits.ActiveRuns
+	KeptBytes         int // of programs and runs in Config.Data
 }
 
 // bucket holds an allowance that fills up evenly over a minute. What is taken
@@ -173,6 +174,8 @@ func (k *Key) set(option string) error {
 		field = &k.Limits.TokensPerMinute
 	case "runs":
 		field = &k.Limits.ActiveRuns
+	case "kept_bytes":
+		field = &k.Limits.KeptBytes
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {
@@ -186,7 +189,7 @@ func (k *Key) set(option string) error {
 func keyOption(word string) bool {
 	name, _, ok := strings.Cut(word, "=")
 	switch name {
-	case "salt", "operator", "generations", "requests_per_minute", "tokens_per_minute", "runs":
+	case "salt", "operator", "generations", "requests_per_minute", "tokens_per_minute", "runs", "kept_bytes":
 		return ok
 	}
 	return false

@@ -39,15 +39,13 @@ func (s *Server) startRun(w http.ResponseWriter, r *http.Request) error {
 	case stream:
 		return s.sendEvents(w, r, x, 0)
 	case wait:
-		select {
-		case <-x.done:
-			if x.interrupted() {
-				return x.stopped()
-			}
-			writeJSON(w, http.StatusOK, x.info(true))
-		case <-r.Context().Done(): // the run goes on
-			return r.Context().Err()
+		if err := x.wait(r.Context()); err != nil { // the run goes on
+			return err
 		}
+		if x.interrupted() {
+			return x.stopped()
+		}
+		writeJSON(w, http.StatusOK, x.info(true))
 	default:
 		writeJSON(w, http.StatusAccepted, x.info(true))
 	}
@@ -70,46 +68,42 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) showRun(w http.ResponseWriter, r *http.Request) error {
-	x, err := tenantOf(r.Context()).run(r.PathValue("id"))
+	x, err := tenantOf(r.Context()).run(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	x.settle()
+	if err := x.settle(r.Context()); err != nil {
+		return err
+	}
 	writeJSON(w, http.StatusOK, x.info(true))
 	return nil
 }
 
 // settle waits for the moment between the last event of the run and its status:
 // who has seen the one is to find the other.
-func (r *run) settle() {
+func (r *run) settle(ctx context.Context) error {
 	if r.log == nil {
-		return
+		return nil
 	}
 	if _, over := r.log.Since(math.MaxUint64 - 1); over {
-		<-r.done
+		return r.wait(ctx)
 	}
+	return nil
 }
 
 // cancelRun is POST /v1/runs/{id}/cancel. It answers when the run is over.
 func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request) error {
 	t := tenantOf(r.Context())
-	x, err := t.run(r.PathValue("id"))
+	x, err := t.run(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if x.interrupted() {
-		if x, err = s.replace(t, x, s.abandon); err != nil {
-			return err
-		}
-	}
 	x.cancel(errCancelled)
-	select {
-	case <-x.done:
-	case <-r.Context().Done():
-		return r.Context().Err()
+	if err := x.wait(r.Context()); err != nil {
+		return err
 	}
-	if x.interrupted() { // just then
-		if x, err = s.replace(t, x, s.abandon); err != nil {
+	if x.interrupted() { // before, or just then
+		if x, err = s.giveUp(t, x); err != nil {
 			return err
 		}
 	}
@@ -117,9 +111,18 @@ func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// giveUp ends a run that was interrupted, or says why it still is.
+func (s *Server) giveUp(t *tenant, x *run) (*run, error) {
+	y, err := s.replace(t, x, s.abandon)
+	if err == nil && y.interrupted() {
+		return nil, s.notKept(y.err)
+	}
+	return y, err
+}
+
 // runEvents is GET /v1/runs/{id}/events.
 func (s *Server) runEvents(w http.ResponseWriter, r *http.Request) error {
-	x, err := tenantOf(r.Context()).run(r.PathValue("id"))
+	x, err := tenantOf(r.Context()).run(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -140,13 +143,13 @@ func (s *Server) runEvents(w http.ResponseWriter, r *http.Request) error {
 // all gets 204, which tells an EventSource not to come again.
 func (s *Server) sendEvents(w http.ResponseWriter, r *http.Request, x *run, after uint64) error {
 	defer x.watch()()
-	log := x.history(s.cfg.Limits.Deltas)
+	log := x.history()
 	if missing, over := log.Since(after); len(missing) == 0 {
 		switch {
 		case over:
 			w.WriteHeader(http.StatusNoContent)
 			return nil
-		case x.interrupted():
+		case x.broke(r.Context()):
 			return x.stopped()
 		}
 	}
@@ -174,7 +177,7 @@ func (s *Server) sendEvents(w http.ResponseWriter, r *http.Request, x *run, afte
 				if !ok {
 					// The end of the server is for the client to see as the end of
 					// the connection, after which it comes again.
-					if x.interrupted() && !x.suspended() {
+					if x.broke(ctx) && !x.suspended() {
 						out.data(x.stopped().body())
 					}
 					out.flush()

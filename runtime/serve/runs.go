@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -40,7 +41,10 @@ type run struct {
 	was     string       // its status where err does not tell
 	problem *errorObject // the same of err
 	ended   time.Time
+	claimed bool                      // somebody replaces it; the tenant's lock is for it
+	past    weak.Pointer[runtime.Log] // of a run of an earlier process, while somebody reads it
 
+	deltas   int // kept for readers that come late
 	grace    time.Duration
 	mu       sync.Mutex
 	attached bool
@@ -59,6 +63,16 @@ func (r *run) over() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// wait waits for the end of the run.
+func (r *run) wait(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -112,92 +126,11 @@ func (r *run) answered() {
 	}
 }
 
-// Statuses of a run.
-const (
-	runRunning   = "running"
-	runWaiting   = "waiting" // running, and something of it waits for an answer
-	runFinished  = "finished"
-	runFailed    = "failed"
-	runCancelled = "cancelled"
-	// runInterrupted: it is kept, and goes on in the server's next process or
-	// when it is told to.
-	runInterrupted = "interrupted"
-)
-
-func (r *run) status() string {
-	switch {
-	case r.over():
-		return r.outcome()
-	case r.asks.any():
-		return runWaiting
-	}
-	return runRunning
-}
-
-// outcome is the status of a run that is over, or whose err is set.
-func (r *run) outcome() string {
-	switch {
-	case r.was != "":
-		return r.was
-	case r.err == nil:
-		return runFinished
-	case cancelled(r.err):
-		return runCancelled
-	}
-	return runFailed
-}
-
-// cancelled reports whether somebody wanted a run to end that ended with err.
-func cancelled(err error) bool {
-	return errors.Is(err, errCancelled) || errors.Is(err, errOrphaned) || errors.Is(err, errDraining)
-}
-
-// runInfo is a run as clients see it.
-type runInfo struct {
-	ID       string        `json:"id"`
-	Object   string        `json:"object"`
-	Program  string        `json:"program"`
-	Status   string        `json:"status"`
-	Created  int64         `json:"created_at"`
-	Finished int64         `json:"finished_at,omitempty"`
-	Waiting  []waitingTask `json:"waiting,omitempty"`
-	Report   any           `json:"report,omitempty"`
-	Error    *errorObject  `json:"error,omitempty"`
-}
-
-func (r *run) info(whole bool) runInfo {
-	out := runInfo{ID: r.id, Object: "run", Program: r.program, Status: r.status(), Created: r.created.Unix()}
-	if out.Status == runRunning || out.Status == runWaiting {
-		if whole {
-			out.Waiting = r.asks.waiting()
-		}
-		return out
-	}
-	if r.was != runInterrupted {
-		out.Finished = r.ended.Unix()
-	}
-	if whole {
-		out.Report = r.reported()
-	}
-	out.Error = r.failure()
-	return out
-}
-
-// failure is why the run has no value, nil if it has one.
-func (r *run) failure() *errorObject {
-	if r.problem != nil || r.err == nil {
-		return r.problem
-	}
-	o := toError(r.err).body().Error
-	o.Message = r.err.Error() // the program is the client's own
-	return &o
-}
-
 // newRun returns a run that is not begun.
 func (s *Server) newRun(id, program string) *run {
 	r := &run{
 		id: id, program: program, created: time.Now(), log: runtime.NewLog(s.cfg.Limits.Deltas), asks: newQuestions(),
-		cancel: func(error) {}, again: func() {}, done: make(chan struct{}), grace: s.cfg.Limits.OrphanGrace,
+		cancel: func(error) {}, again: func() {}, done: make(chan struct{}), deltas: s.cfg.Limits.Deltas, grace: s.cfg.Limits.OrphanGrace,
 	}
 	r.left, r.leave = context.WithCancel(context.Background())
 	return r
@@ -248,6 +181,7 @@ func (s *Server) start(t *tenant, q runRequest) (*run, error) {
 	r.cancel = cancel
 	gone, err := s.enter(t, r)
 	if err != nil {
+		s.removeRuns(gone)
 		cancel(nil)
 		return nil, err
 	}
@@ -294,10 +228,13 @@ func (s *Server) enter(t *tenant, r *run) (gone []*run, err error) {
 		s.metrics.refused.Inc()
 		return nil, err
 	}
+	gone = t.forget(&s.cfg.Limits, time.Now())
+	if t.full(0) {
+		return gone, t.errFull()
+	}
 	t.runs[r.id] = r
 	t.order = append(t.order, r)
 	s.wg.Add(1)
-	gone = t.forget(&s.cfg.Limits, time.Now())
 	s.putAway(t)
 	return gone, nil
 }
@@ -335,11 +272,15 @@ func (s *Server) keep(t *tenant, r *run, q *runRequest, vars map[string]any) err
 	return err
 }
 
-// forget forgets the oldest runs that are over, beyond the number and the age
-// that are kept, and returns them. One that was interrupted is not over for those
+// forget forgets the oldest runs that are over, beyond the number, the age and the
+// bytes that are kept, and returns them. One that was interrupted is not over for those
 // who may take it up again. t.mu is held.
 func (t *tenant) forget(l *Limits, now time.Time) (gone []*run) {
 	ended := func(x *run) bool { return x.over() && !x.interrupted() }
+	over := int64(0) // bytes that are kept and may not be
+	if most := t.quota.limits.KeptBytes; most > 0 {
+		over = t.keptBytes() - int64(most)
+	}
 	extra := -l.Runs
 	for _, x := range t.order {
 		if ended(x) {
@@ -348,8 +289,9 @@ func (t *tenant) forget(l *Limits, now time.Time) (gone []*run) {
 	}
 	kept := t.order[:0]
 	for _, x := range t.order {
-		if ended(x) && (extra > 0 || l.RunAge > 0 && now.Sub(x.ended) > l.RunAge) {
+		if ended(x) && (extra > 0 || over > 0 || l.RunAge > 0 && now.Sub(x.ended) > l.RunAge) {
 			extra--
+			over -= x.keptBytes()
 			delete(t.runs, x.id)
 			gone = append(gone, x)
 			continue
@@ -548,17 +490,28 @@ func (s *Server) runProgram(ctx context.Context, t *tenant, r *run, q runRequest
 }
 
 // run finds a run of the tenant's.
-func (t *tenant) run(id string) (*run, error) {
+func (t *tenant) run(ctx context.Context, id string) (*run, error) {
 	t.mu.Lock()
 	r := t.runs[id]
 	t.mu.Unlock()
 	if r == nil {
 		return nil, notFound("run_not_found", "there is no run %q", clip(id))
 	}
-	if r.begun != nil { // a moment after the server's start
-		<-r.begun
+	return r, r.taken(ctx)
+}
+
+// taken waits until a run of an earlier process is where that left it, a moment
+// after the server's start.
+func (r *run) taken(ctx context.Context) error {
+	if r.begun == nil {
+		return nil
 	}
-	return r, nil
+	select {
+	case <-r.begun:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // sayable is an event that JSON can hold: a select's scores may be infinite.

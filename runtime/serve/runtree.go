@@ -123,12 +123,14 @@ func treeOf(events []runtime.Event) (trunk *treeBranch, last uint64) {
 
 // showTree is GET /v1/runs/{id}/tree: the run as far as it is, in one document.
 func (s *Server) showTree(w http.ResponseWriter, r *http.Request) error {
-	x, err := tenantOf(r.Context()).run(r.PathValue("id"))
+	x, err := tenantOf(r.Context()).run(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	x.settle()
-	events, _ := x.history(s.cfg.Limits.Deltas).Since(0)
+	if err := x.settle(r.Context()); err != nil {
+		return err
+	}
+	events, _ := x.history().Since(0)
 	out := runTree{Run: x.id, Program: x.program, Status: x.status(), Error: x.info(false).Error}
 	out.Trunk, out.Seq = treeOf(events)
 	writeJSON(w, http.StatusOK, out)

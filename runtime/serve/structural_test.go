@@ -107,26 +107,28 @@ func TestStrictToolsWithAuto(t *testing.T) {
 	c.refused("/v1/chat/completions", ask("x", "tools", []any{bad}), http.StatusBadRequest, "tools")
 }
 
+// metric is a number of /metrics, added up over its labels.
+func (c *client) metric(name string) (sum float64) {
+	c.t.Helper()
+	resp := c.do("GET", "/metrics", nil)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(c.t, err)
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, name); ok && strings.ContainsAny(rest[:1], "{ ") {
+			fields := strings.Fields(line)
+			v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+			require.NoError(c.t, err)
+			sum += v
+		}
+	}
+	return sum
+}
+
 // Tokens of a generation that is given up are counted.
 func TestFailedGenerationsAreCounted(t *testing.T) {
 	step := make(chan struct{}, 8)
 	c := serveFor(t, newEngine(t, &chain{next: alphabet, step: step}), nil)
-	count := func(name string) (sum float64) {
-		t.Helper()
-		resp := c.do("GET", "/metrics", nil)
-		defer resp.Body.Close()
-		data, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		for line := range strings.Lines(string(data)) {
-			if rest, ok := strings.CutPrefix(line, name); ok && strings.ContainsAny(rest[:1], "{ ") {
-				fields := strings.Fields(line)
-				v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-				require.NoError(t, err)
-				sum += v
-			}
-		}
-		return sum
-	}
 	for range 5 {
 		step <- struct{}{}
 	}
@@ -137,9 +139,9 @@ func TestFailedGenerationsAreCounted(t *testing.T) {
 	resp.Body.Close()
 	close(step)
 	require.NoError(t, c.srv.Idle(t.Context()))
-	assert.EqualValues(t, 3, count("vllm:prompt_tokens_total"))
-	assert.Positive(t, count("vllm:generation_tokens_total"))
-	assert.Positive(t, count("coppice_computed_tokens_total"))
+	assert.EqualValues(t, 3, c.metric("vllm:prompt_tokens_total"))
+	assert.Positive(t, c.metric("vllm:generation_tokens_total"))
+	assert.Positive(t, c.metric("coppice_computed_tokens_total"))
 }
 
 // A text ends with the token that completes a match of stop_regex.

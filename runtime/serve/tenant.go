@@ -3,6 +3,7 @@ package serve
 import (
 	"crypto/sha256"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -18,9 +19,11 @@ type tenant struct {
 	flush  bool // may empty the cache of all
 	quota  *quota
 
-	shelf    *shelf // nil if nothing is kept
+	shelf    *shelf        // nil if nothing is kept
+	changing chan struct{} // holds one value while programs change
 	mu       sync.Mutex
 	programs map[string]Program
+	sizes    map[string]int // of programs that are kept, in bytes
 	runs     map[string]*run
 	order    []*run // oldest first
 }
@@ -33,7 +36,7 @@ type tenants struct {
 
 func newTenants(keys []Key, now func() time.Time) (*tenants, error) {
 	one := func(name string, hash [32]byte, limits KeyLimits) *tenant {
-		return &tenant{name: name, hash: hash, quota: newQuota(limits, now), programs: map[string]Program{}, runs: map[string]*run{}}
+		return &tenant{name: name, hash: hash, quota: newQuota(limits, now), changing: make(chan struct{}, 1), programs: map[string]Program{}, sizes: map[string]int{}, runs: map[string]*run{}}
 	}
 	t := &tenants{}
 	if len(keys) == 0 {
@@ -61,6 +64,31 @@ func newTenants(keys []Key, now func() time.Time) (*tenants, error) {
 		t.all = append(t.all, x)
 	}
 	return t, nil
+}
+
+// keptBytes is what the tenant's programs and the runs that are over take of the
+// folder that they are kept in. t.mu is held.
+func (t *tenant) keptBytes() int64 {
+	n := int64(0)
+	for _, size := range t.sizes {
+		n += int64(size)
+	}
+	for _, r := range t.order {
+		n += r.keptBytes()
+	}
+	return n
+}
+
+// full reports whether the tenant keeps as much as it may, with more bytes. t.mu is
+// held.
+func (t *tenant) full(more int) bool {
+	most := t.quota.limits.KeptBytes
+	return t.shelf != nil && most > 0 && t.keptBytes()+int64(more) > int64(most)
+}
+
+// errFull answers who wants to keep more than it may.
+func (t *tenant) errFull() *Error {
+	return &Error{Status: http.StatusTooManyRequests, Type: typeRate, Code: "storage_full", Message: fmt.Sprintf("this key keeps as many bytes of programs and runs as it may, %d; delete programs, or cancel runs that were interrupted", t.quota.limits.KeptBytes)}
 }
 
 // busyRuns counts the runs that a server which stops waits for. One that waits for

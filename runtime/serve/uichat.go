@@ -56,7 +56,7 @@ func (c *socket) chat(program string, data []byte) bool {
 			return fail(err)
 		}
 	case "resume":
-		if x = c.tenant.chatOf(f.text("id")); x == nil || f.err() != nil {
+		if x = c.tenant.chatOf(c.ctx, f.text("id")); x == nil || f.err() != nil {
 			return c.send(c.ctx, chatFrame{Type: "no-active", RequestID: id})
 		}
 	case "abort":
@@ -83,6 +83,9 @@ func (c *socket) chat(program string, data []byte) bool {
 				n++
 			}
 		}
+		if x.broke(ctx) && x.suspended() { // the client comes back for the rest
+			return
+		}
 		c.send(ctx, chatFrame{Type: "end", RequestID: id})
 	})
 	if err != nil {
@@ -95,10 +98,10 @@ func (c *socket) chat(program string, data []byte) bool {
 }
 
 // chatOf returns the newest run of a chat that goes on, nil if there is none.
-func (t *tenant) chatOf(id string) *run {
+func (t *tenant) chatOf(ctx context.Context, id string) *run {
 	x := t.lastOf(id)
-	if x != nil && x.begun != nil { // a moment after the server's start
-		<-x.begun
+	if x != nil && x.taken(ctx) != nil {
+		return nil
 	}
 	return x
 }

@@ -134,6 +134,15 @@ func (m *uiMessage) again() []uiChunk {
 	return []uiChunk{{"type": "start", "messageId": m.run}, {"type": "start-step"}}
 }
 
+// broken ends the message with an error, but for a server that stops: then the end
+// of the connection tells the client to come back for the rest.
+func (m *uiMessage) broken(why *Error, stops bool) []uiChunk {
+	if stops {
+		return nil
+	}
+	return []uiChunk{{"type": "error", "errorText": why.Message}}
+}
+
 // runUIMessage is POST /v1/programs/{name}/chat: a run as the answer of a chat of
 // the AI SDK, over HTTP. Its body is {id, messages}; "inputs" in it are the
 // program's, without them the last message of the user is its one text. Messages
@@ -162,7 +171,7 @@ func (s *Server) startChat(ctx context.Context, t *tenant, program string, f *fi
 	if err := f.err(); err != nil {
 		return nil, 0, err
 	}
-	if answers := t.toolAnswers(messages); len(answers) > 0 {
+	if answers := t.toolAnswers(ctx, messages); len(answers) > 0 {
 		return t.answered(ctx, program, answers)
 	}
 	var err error

@@ -21,6 +21,9 @@ type uiStream[T any] interface {
 	interrupt() []T
 	// again begins a stream that goes on there.
 	again() []T
+	// broken ends a stream whose run was interrupted, which why says; stops is set if
+	// that is because the server does.
+	broken(why *Error, stops bool) []T
 }
 
 // tell yields what a client is told of a run behind the event numbered from, in the
@@ -28,7 +31,7 @@ type uiStream[T any] interface {
 // an answer, and with ctx.
 func tell[T any](ctx context.Context, x *run, from uint64, u uiStream[T]) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
-		for e := range x.told(ctx, x.history(0), 0) {
+		for e := range x.told(ctx, x.history(), 0) {
 			out := u.take(e)
 			waits := false
 			switch {
@@ -44,19 +47,25 @@ func tell[T any](ctx context.Context, x *run, from uint64, u uiStream[T]) iter.S
 				return
 			}
 		}
+		if !x.broke(ctx) {
+			return
+		}
+		if out := u.broken(x.stopped(), x.suspended()); len(out) > 0 {
+			yield(out)
+		}
 	}
 }
 
 // waitsAt reports whether the run still waits for an answer as it did at an event.
 func (r *run) waitsAt(seq uint64) bool {
-	after, _ := r.history(0).Since(seq)
+	after, _ := r.history().Since(seq)
 	return len(after) == 0 && r.asks.any()
 }
 
 // askedAt returns the number of the last event at which the run waited for all of
 // some tasks; 0 if it never did.
 func (r *run) askedAt(tasks []string) (seq uint64) {
-	events, _ := r.history(0).Since(0)
+	events, _ := r.history().Since(0)
 	open := map[string]bool{}
 	for i := range events {
 		switch e := &events[i]; e.Kind {
@@ -94,7 +103,7 @@ func (t *tenant) answered(ctx context.Context, program string, answers []uiAnswe
 	)
 	for _, a := range answers {
 		id, task, ok := strings.Cut(a.id, ":")
-		r, err := t.run(id)
+		r, err := t.run(ctx, id)
 		switch {
 		case err != nil || !ok || r.program != program:
 			return nil, 0, notFound("question_not_found", "no run of %s asked %q", clip(program), clip(a.id))
@@ -192,7 +201,7 @@ func responses(f *fields) (list []uiAnswer) {
 // toolAnswers reads the answers that the last message of a chat of the AI SDK
 // holds: approvals, and outputs of tools. Older ones are in it too; those count
 // that still wait, or the last one if somebody else was faster.
-func (t *tenant) toolAnswers(messages json.RawMessage) (list []uiAnswer) {
+func (t *tenant) toolAnswers(ctx context.Context, messages json.RawMessage) (list []uiAnswer) {
 	var all []struct {
 		Role  string
 		Parts []struct {
@@ -216,7 +225,7 @@ func (t *tenant) toolAnswers(messages json.RawMessage) (list []uiAnswer) {
 			continue
 		}
 		id, task, _ := strings.Cut(p.ToolCallID, ":")
-		x, err := t.run(id)
+		x, err := t.run(ctx, id)
 		switch {
 		case err != nil:
 		case x.asks.waitsFor(task) != nil:

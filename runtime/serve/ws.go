@@ -260,6 +260,7 @@ func (c *socket) write() {
 		if err != nil {
 			if t, ok := err.(net.Error); ok && t.Timeout() {
 				c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseTryAgainLater, "too slow"), time.Now().Add(time.Second))
+				c.s.metrics.slow.Inc()
 			}
 			c.cancel(err)
 			c.conn.Close()
@@ -296,7 +297,7 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 	default:
 		return m, badRequest("type", "type is %q; it is to be start, watch, unwatch, cancel or approve", clip(kind))
 	}
-	x, err := c.tenant.run(id)
+	x, err := c.tenant.run(c.ctx, id)
 	if err != nil {
 		return m, err
 	}
@@ -315,7 +316,7 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 		<-w.done // no event comes after the answer, and the run can be watched again
 	case "cancel":
 		if x.interrupted() {
-			if _, err := c.s.replace(c.tenant, x, c.s.abandon); err != nil {
+			if _, err := c.s.giveUp(c.tenant, x); err != nil {
 				return m, err
 			}
 		}
@@ -382,7 +383,7 @@ func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
 func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
 	err := c.follow(x, x.id, m, func(ctx context.Context) {
 		last := after
-		for e := range x.told(ctx, x.history(c.s.cfg.Limits.Deltas), after) {
+		for e := range x.told(ctx, x.history(), after) {
 			said := sayable(e)
 			if !c.send(ctx, wsMessage{Type: "event", Run: x.id, Event: &said}) {
 				return
@@ -394,7 +395,12 @@ func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
 		}
 		select { // the log ends a moment before the run has its status
 		case <-x.done:
-			c.send(ctx, wsMessage{Type: "end", Run: x.id, Seq: last, Status: x.status()})
+			m := wsMessage{Type: "end", Run: x.id, Seq: last, Status: x.status()}
+			if x.interrupted() { // nothing of its events says why
+				o := x.stopped().body().Error
+				m.Error = &o
+			}
+			c.send(ctx, m)
 		case <-ctx.Done():
 		}
 	})

@@ -216,7 +216,7 @@ func TestOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.conn.Close()
-	r, err := c.srv.tenants.anyone.run(ids[false])
+	r, err := c.srv.tenants.anyone.run(t.Context(), ids[false])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestOrphans(t *testing.T) {
 		t.Error(r.status(), r.err)
 	}
 	gate.Open()
-	r, _ = c.srv.tenants.anyone.run(ids[true])
+	r, _ = c.srv.tenants.anyone.run(t.Context(), ids[true])
 	<-r.done
 	if r.status() != runFinished {
 		t.Error(r.status(), r.err)
@@ -363,6 +363,9 @@ func TestSlowSocket(t *testing.T) {
 	for held.ctx.Err() == nil { // the slow one is given up at the end of its time, which is now
 		held.conn.NetConn().SetWriteDeadline(time.Now())
 		goruntime.Gosched()
+	}
+	if n := c.metric("coppice_websockets_slow_total"); n != 1 {
+		t.Errorf("%v slow connections are counted", n)
 	}
 	for _, p := range peers {
 		p.conn.Close()
