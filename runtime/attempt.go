@@ -80,11 +80,38 @@ func (r *runner) backends(fallback []string) []named {
 }
 
 // carryOut makes attempts at a task until one succeeds or none is left: all at
-// the run's backend first, then at each fallback.
-func (r *runner) carryOut(ctx context.Context, t *Task) Result {
-	if t.waits() {
-		return r.waitFor(ctx, t)
+// the run's backend first, then at each fallback. Most tasks are plain; the way to
+// their backend is kept short, so that a goroutine's first stack is enough for it.
+func (r *runner) carryOut(ctx context.Context, f *flight) {
+	switch t := &f.task; {
+	case t.waits():
+		f.result = r.waitFor(ctx, t)
+	case !r.plain(t):
+		f.result = r.insist(ctx, t)
+	default:
+		if err := r.once(ctx, t, r.be, &f.result); err != nil {
+			f.result = Result{Failure: NewFailure(err), Attempts: 1}
+		}
 	}
+}
+
+// plain reports whether there is one attempt at a task, with no bound on its time.
+func (r *runner) plain(t *Task) bool {
+	if r.cfg.timeout > 0 {
+		return false
+	}
+	if t.Call != nil && t.Node.Call == nil { // the function of a check
+		return true
+	}
+	terms := t.Node.Terms()
+	if terms.Timeout > 0 || terms.Retry.Attempts > 0 {
+		return false
+	}
+	return t.Call != nil || r.cfg.retry.Attempts == 0 && len(r.cfg.fallback) == 0
+}
+
+// insist makes attempts at a task as its terms say.
+func (r *runner) insist(ctx context.Context, t *Task) Result {
 	terms := r.terms(t)
 	chain := []named{{}}
 	if t.Call == nil {
@@ -131,9 +158,7 @@ func (r *runner) try(ctx context.Context, t *Task, be backend.Backend, terms lan
 			wait, again = retryWait(terms.Retry, n, backend.RetryDelay(err))
 		}
 		if again || more && CanFallBack(err) {
-			e := t.event(NodeRetried)
-			e.Error, e.Attempt, e.Wait = err.Error(), before+n, wait.Seconds()
-			r.em.emit(e)
+			r.retried(t, err, before+n, wait)
 		}
 		if !again {
 			return Result{}, n, err
@@ -142,6 +167,13 @@ func (r *runner) try(ctx context.Context, t *Task, be backend.Backend, terms lan
 			return Result{}, n, fmt.Errorf("%w; before that: %w", serr, err)
 		}
 	}
+}
+
+// retried tells listeners that an attempt failed and another is made.
+func (r *runner) retried(t *Task, err error, attempt int, wait time.Duration) {
+	e := t.event(NodeRetried)
+	e.Error, e.Attempt, e.Wait = err.Error(), attempt, wait.Seconds()
+	r.em.emit(e)
 }
 
 // mayRetry reports whether another attempt at a task can be of use after err.
@@ -208,7 +240,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // attempt carries a task out once.
 func (r *runner) attempt(ctx context.Context, t *Task, be backend.Backend, timeout time.Duration) (Result, error) {
-	return Within(ctx, timeout, r.cfg.grace, func(ctx context.Context) (Result, error) { return r.once(ctx, t, be) })
+	return Within(ctx, timeout, r.cfg.grace, func(ctx context.Context) (res Result, err error) {
+		err = r.once(ctx, t, be, &res)
+		return res, err
+	})
 }
 
 // Within calls f and ends its context after timeout; 0 or less is no bound. With

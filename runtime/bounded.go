@@ -22,6 +22,9 @@ func (r *runner) bound(changes []BranchChange) {
 		if c.Status == Running {
 			if c.Budget != (lang.Budget{}) {
 				r.bounded = append(r.bounded, &bounded{task: c.ID, budget: c.Budget})
+				if r.late == nil {
+					r.late = make(chan string)
+				}
 			}
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
 )
 
@@ -83,6 +84,16 @@ type Machine struct {
 	pending  []*task          // started and not yet handed to the driver by Changes
 	fresh    []*task          // started by the running Apply
 	lines    map[string]*line // of a script, by branch
+
+	first struct { // memory for what small programs need of the lists above
+		trunk    branch
+		runnable [4]*branch
+		pending  [4]*task
+		fresh    [4]*task
+		results  [2]Result
+		own      [8]string
+		stack    [2]frame
+	}
 }
 
 // taskState says where a task stands.
@@ -173,7 +184,11 @@ func newMachine(g *lang.Graph, inputs map[string]any, opt Options) (*Machine, er
 	}
 	opt.Limits = opt.Limits.withDefaults()
 	m := &Machine{graph: g, opt: opt, tasks: make(map[string]*task)}
-	m.trunk = &branch{id: opt.Within, status: Running, graph: g, vars: make(map[string]any, len(inputs)+8)}
+	a := &m.first
+	m.runnable, m.pending, m.fresh, m.results = a.runnable[:0], a.pending[:0], a.fresh[:0], a.results[:0]
+	m.trunk = &a.trunk
+	*m.trunk = branch{id: opt.Within, status: Running, graph: g, vars: make(map[string]any, len(inputs)+8), own: a.own[:0], stack: a.stack[:0]}
+	m.trunk.prompt.turns = make([]backend.Turn, 0, 4) // reports keep them, and not the machine
 	for _, in := range g.Inputs {
 		if v, ok := inputs[in.Name]; ok {
 			m.trunk.set(in.Name, v)

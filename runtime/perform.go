@@ -10,38 +10,41 @@ import (
 	"github.com/coppice-run/coppice/lang"
 )
 
-// perform carries out a task and sends its outcome, whatever happens: a panic
+// perform carries out a task and hands over its outcome, whatever happens: a panic
 // is an error, and so is a goroutine that ends itself.
-func (r *runner) perform(ctx context.Context, t *Task) {
-	o := outcome{task: t}
+func (r *runner) perform(ctx context.Context, f *flight) {
 	returned := false
 	defer func() {
 		if !returned {
-			err := errExit
-			if v := recover(); v != nil {
-				if p, ok := v.(*PanicError); ok { // of an attempt with a timeout
-					err = p
-				} else {
-					err = &PanicError{Value: v, Stack: debug.Stack()}
-				}
-			}
-			o.result = Result{Failure: NewFailure(err)}
+			f.result = Result{Failure: NewFailure(broken(recover()))}
 		}
-		o.result.Task = t.ID
-		if err := o.result.Normalize(); err != nil {
-			o.result = Result{Task: t.ID, Failure: NewFailure(err), Attempts: o.result.Attempts}
+		f.result.Task = f.task.ID
+		if err := f.result.Normalize(); err != nil {
+			f.result = Result{Task: f.task.ID, Failure: NewFailure(err), Attempts: f.result.Attempts}
 		}
 		select {
-		case r.outcomes <- o:
+		case r.outcomes <- f:
 		case <-r.gone:
 		}
 	}()
-	o.result = r.carryOut(ctx, t)
+	r.carryOut(ctx, f)
 	returned = true
 }
 
-// once carries a task out, with no regard to its terms.
-func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result, error) {
+// broken is the error of work that did not return; v is what it panicked with, if it
+// did.
+func broken(v any) error {
+	if v == nil {
+		return errExit
+	}
+	if p, ok := v.(*PanicError); ok { // of an attempt with a timeout
+		return p
+	}
+	return &PanicError{Value: v, Stack: debug.Stack()}
+}
+
+// once carries a task out, with no regard to its terms, and sets what came of it.
+func (r *runner) once(ctx context.Context, t *Task, be backend.Backend, res *Result) (err error) {
 	switch {
 	case t.Generate != nil:
 		req := t.Generate
@@ -50,25 +53,43 @@ func (r *runner) once(ctx context.Context, t *Task, be backend.Backend) (Result,
 			asking.Progress = true
 			req = &asking
 		}
-		res, err := Generate(ctx, be, req, r.em.deltas(ctx, t))
-		return Result{Generate: res}, err
+		res.Generate, err = Generate(ctx, be, req, r.em.deltas(ctx, t))
 	case t.Score != nil:
-		res, err := Score(ctx, be, t.Score)
-		return Result{Score: res}, err
+		res.Score, err = Score(ctx, be, t.Score)
+	default:
+		res.Value, err = r.call(ctx, t)
 	}
+	return err
+}
+
+// call calls the function of a task.
+func (r *runner) call(ctx context.Context, t *Task) (json.RawMessage, error) {
 	funcs := r.funcs
 	if t.fn != nil {
 		funcs = lang.Funcs{t.Call.Func: *t.fn}
 	}
-	v, err := CallFunc(WithTask(ctx, *t), funcs, t.Call)
-	return Result{Value: v}, err
+	return CallFunc(WithTask(ctx, *t), funcs, t.Call)
 }
 
 // Generate sends a generation to a backend once. Tags are left out for one that
 // cannot hold the model to them, which the result then says, and a backend that
 // returns nothing at all has failed. Only drivers of a Machine need it.
 func Generate(ctx context.Context, be backend.Backend, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
-	untagged := req.Constraint.Tags != nil && !be.Info().Capabilities.Tags
+	if req.Constraint.Tags != nil {
+		return generateTags(ctx, be, req, emit)
+	}
+	res, err := be.Generate(ctx, req, emit)
+	if err == nil && res == nil {
+		return nil, errNothing
+	}
+	return res, err
+}
+
+var errNothing = fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
+
+// generateTags is Generate for free text with tagged parts.
+func generateTags(ctx context.Context, be backend.Backend, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
+	untagged := !be.Info().Capabilities.Tags
 	if untagged {
 		free := *req
 		free.Constraint.Tags = nil
@@ -79,7 +100,7 @@ func Generate(ctx context.Context, be backend.Backend, req *backend.Request, emi
 	case err != nil:
 		return nil, err
 	case res == nil:
-		return nil, fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
+		return nil, errNothing
 	case untagged:
 		tagless := *res
 		tagless.Emulated = append(tagless.Emulated[:len(tagless.Emulated):len(tagless.Emulated)], "tags: asked for in the prompt only, and read leniently")
@@ -96,7 +117,7 @@ func Score(ctx context.Context, be backend.Backend, req *backend.ScoreRequest) (
 	case err != nil:
 		return nil, err
 	case res == nil:
-		return nil, fmt.Errorf("the backend returned neither result nor error: %w", backend.ErrUnavailable)
+		return nil, errNothing
 	case len(res.Options) != len(req.Options):
 		return nil, fmt.Errorf("the backend returned %d scores for %d options: %w", len(res.Options), len(req.Options), backend.ErrUnavailable)
 	}

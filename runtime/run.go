@@ -65,12 +65,18 @@ func RunGraph(ctx context.Context, be backend.Backend, g *lang.Graph, funcs lang
 		return r.runJournaled(ctx, vars)
 	}
 	if cfg.run == "" {
-		cfg.run = "run-" + strconv.FormatUint(rand.Uint64(), 16)
+		cfg.run = randomName()
 	}
 	if r.m, err = New(g, vars, cfg.options()); err != nil {
 		return nil, err
 	}
 	return r.run(ctx)
+}
+
+// randomName returns a name for a run that has none.
+func randomName() string {
+	var buf [20]byte
+	return string(strconv.AppendUint(append(buf[:0], "run-"...), rand.Uint64(), 16))
 }
 
 // Resume goes on with the run that a journal holds. It needs nothing else but

@@ -32,7 +32,7 @@ type runner struct {
 	queue    []Task          // ready, not in flight
 	idle     []Task          // the same, of those that only wait
 	flight   map[string]*flight
-	outcomes chan outcome
+	outcomes chan *flight
 	gone     chan struct{} // closed when nobody takes outcomes any more
 	used     cost          // of the results so far, restored ones included
 	restored int
@@ -41,21 +41,17 @@ type runner struct {
 	spent    time.Duration        // for how long earlier processes had the run
 	waiting  int                  // of flight, tasks that wait
 	batch    []Result
-	taken    []outcome
+	taken    []*flight
 	bounded  []*bounded  // programs that are steps, with budgets of their own
 	late     chan string // tasks of those whose time is over
 }
 
-// flight is a task that runs.
+// flight is a task that runs, and then what came of it.
 type flight struct {
-	task   Task
-	cancel context.CancelFunc
-}
-
-// outcome is what came of a task.
-type outcome struct {
-	result Result
-	task   *Task
+	task     Task
+	cancel   context.CancelFunc
+	result   Result
+	unwanted bool // the result is none
 }
 
 // check refuses what cannot run before anything is called.
@@ -78,9 +74,8 @@ func (r *runner) check(ctx context.Context) error {
 // run drives the machine to its end and reports.
 func (r *runner) run(ctx context.Context) (*Report, error) {
 	r.flight = map[string]*flight{}
-	r.outcomes = make(chan outcome, 16)
+	r.outcomes = make(chan *flight, 16)
 	r.gone = make(chan struct{})
-	r.late = make(chan string)
 	defer close(r.gone)
 	defer r.stopClocks()
 	ctx, stop := r.inTime(ctx)
@@ -166,8 +161,8 @@ func (r *runner) loop(ctx context.Context) error {
 			return errors.New("runtime: internal error: the run is not over and nothing is to be done")
 		}
 		select {
-		case o := <-r.outcomes:
-			r.taken = append(r.taken[:0], o)
+		case f := <-r.outcomes:
+			r.taken = append(r.taken[:0], f)
 		case id := <-r.late:
 			if err := r.outOfTime(id); err != nil {
 				return err
@@ -265,7 +260,7 @@ func (r *runner) launch() error {
 			}
 		}
 		r.em.emit(e)
-		go r.perform(ctx, &f.task)
+		go r.perform(ctx, f)
 	}
 	return nil
 }
@@ -274,7 +269,10 @@ func (r *runner) launch() error {
 // the rest, in its order, what there is room for.
 func (r *runner) next() []Task {
 	n := max(0, min(len(r.queue), r.cfg.concurrency-len(r.flight)+r.waiting))
-	begin := append(r.idle, r.queue[:n]...)
+	begin := r.queue[:n:n]
+	if len(r.idle) > 0 {
+		begin = append(r.idle, begin...)
+	}
 	r.idle, r.queue = nil, r.queue[n:]
 	return begin
 }
@@ -337,8 +335,8 @@ func (r *runner) noteCalls(tasks []Task) error {
 func (r *runner) gather() {
 	for {
 		select {
-		case o := <-r.outcomes:
-			r.taken = append(r.taken, o)
+		case f := <-r.outcomes:
+			r.taken = append(r.taken, f)
 		default:
 			return
 		}
@@ -346,13 +344,12 @@ func (r *runner) gather() {
 }
 
 // land ends a flight.
-func (r *runner) land(o *outcome) {
-	id := o.result.Task
-	r.flight[id].cancel()
-	if r.flight[id].task.waits() {
+func (r *runner) land(f *flight) {
+	f.cancel()
+	if f.task.waits() {
 		r.waiting--
 	}
-	delete(r.flight, id)
+	delete(r.flight, f.task.ID)
 }
 
 // apply records the outcomes taken and then gives them to the machine. Failures
@@ -363,32 +360,30 @@ func (r *runner) apply(ctx context.Context) error {
 		r.stage.now = r.time()
 	}
 	r.batch = r.batch[:0]
-	for i := range r.taken {
-		o := &r.taken[i]
-		r.land(o)
-		if stopped && o.result.Failure != nil || r.m.unwanted(o.result.Task) {
-			o.task = nil
+	for _, f := range r.taken {
+		r.land(f)
+		if stopped && f.result.Failure != nil || r.m.unwanted(f.task.ID) {
+			f.unwanted = true
 			continue
 		}
-		r.batch = append(r.batch, o.result)
+		r.batch = append(r.batch, f.result)
 	}
 	if r.j != nil && len(r.batch) > 0 {
 		if err := r.j.results(r.batch, r.stampRecord); err != nil {
 			return err
 		}
 	}
-	for i := range r.taken {
-		o := &r.taken[i]
-		if o.task == nil {
+	for _, f := range r.taken {
+		if f.unwanted {
 			continue
 		}
-		if err := r.m.Apply(o.result); err != nil {
+		if err := r.m.Apply(f.result); err != nil {
 			if errors.Is(err, ErrCancelledTask) {
 				continue // an outcome before it in this batch decided that
 			}
 			return err
 		}
-		r.announce(o.task, &o.result, false)
+		r.announce(&f.task, &f.result, false)
 		if r.stage != nil {
 			r.stage.play()
 		}
@@ -428,10 +423,10 @@ func (r *runner) await() error {
 	defer timer.Stop()
 	for len(r.flight) > 0 {
 		select {
-		case o := <-r.outcomes:
-			r.land(&o)
-			if r.j != nil && o.result.Failure == nil && r.m.Err() == nil && !r.m.Done() {
-				r.j.results([]Result{o.result}, r.stampRecord) // an error of it shows at the end
+		case f := <-r.outcomes:
+			r.land(f)
+			if r.j != nil && f.result.Failure == nil && r.m.Err() == nil && !r.m.Done() {
+				r.j.results([]Result{f.result}, r.stampRecord) // an error of it shows at the end
 			}
 		case <-timer.C:
 			ids := make([]string, 0, len(r.flight))

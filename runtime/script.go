@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -65,7 +63,7 @@ func PlayScript(ctx context.Context, be backend.Backend, script lang.Scripted, a
 		return r.runJournaled(ctx, vars)
 	}
 	if cfg.run == "" {
-		cfg.run = "run-" + strconv.FormatUint(rand.Uint64(), 16)
+		cfg.run = randomName()
 	}
 	if err := r.stageScript(vars, r.time()); err != nil {
 		return nil, err
