@@ -122,9 +122,7 @@ func SelectFrom(at Builder, name string, options Var[[]string], opts ...SelectOp
 	for _, o := range opts {
 		o.sel(s)
 	}
-	n := p.selects(name, s, pos)
-	p.claim(n, 0, options.h)
-	p.addAt(pos, n)
+	p.selects(name, s, pos, options.h)
 	return newVar[string](p, name, Type{Kind: TypeString}, pos)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strconv"
@@ -147,6 +148,9 @@ func (c *analysis) gen(n *Node, g *GenNode) {
 		}
 		c.utf8(n, "stop", s)
 	}
+	for _, p := range g.StopRegex {
+		c.stopRegex(n, p)
+	}
 	if g.Regex != "" && g.EBNF != "" {
 		c.fail(n, "both regex and ebnf", "a text can follow one of them: remove the other")
 	}
@@ -167,6 +171,18 @@ func (c *analysis) gen(n *Node, g *GenNode) {
 func (c *analysis) tokens(n *Node, max int) {
 	if max < 0 {
 		c.fail(n, fmt.Sprintf("max_tokens is %d", max), "use a positive number, or 0 for what is left of the context")
+	}
+}
+
+// stopRegex checks a pattern that ends a text.
+func (c *analysis) stopRegex(n *Node, pattern string) {
+	re, err := regexp.Compile(pattern)
+	var se *syntax.Error
+	switch {
+	case errors.As(err, &se):
+		c.fail(n, "stop_regex "+strconv.Quote(clip(pattern, 60))+": "+se.Code.String(), "correct the pattern: it is one of Go's package regexp")
+	case re.MatchString(""):
+		c.fail(n, "stop_regex "+strconv.Quote(clip(pattern, 60))+" matches nothing at all, so that every text ends at once", "make it match what ends the text")
 	}
 }
 

@@ -82,7 +82,7 @@ func (d *decoder) node(n *Node, f *fields) {
 		n.Gen = &GenNode{
 			IgnoreEOS: f.bool("ignore_eos"), Tokens: d.tokenRules(f),
 			MaxTokens: f.int("max_tokens"), MinTokens: f.int("min_tokens"), Stop: f.strs("stop"),
-			Regex: f.str("regex"), EBNF: f.str("ebnf"), Tags: d.tags(f), Sampling: d.sampling(f),
+			StopRegex: f.strs("stop_regex"), Regex: f.str("regex"), EBNF: f.str("ebnf"), Tags: d.tags(f), Sampling: d.sampling(f),
 			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"), Logprobs: f.str("logprobs"),
 		}
 		d.samples(n, f)

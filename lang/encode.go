@@ -179,6 +179,9 @@ func (e encoder) node(n *Node) (string, *tree) {
 		if len(g.Stop) > 0 {
 			m.put("stop", strings2tree(g.Stop))
 		}
+		if len(g.StopRegex) > 0 {
+			m.put("stop_regex", strings2tree(g.StopRegex))
+		}
 		e.str(m, "regex", g.Regex)
 		e.str(m, "ebnf", g.EBNF)
 		if g.Tags != nil {

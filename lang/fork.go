@@ -52,11 +52,7 @@ func Fork[E, R any](at Builder, name string, items Items[E], build func(b *Branc
 	f.Body = p.body(pos, p.newScope(pos, name), "a branch of "+name, func(b *Program) {
 		f.Yield = p.yield(n, b, pos, build(b, newVar[E](b, f.As, elem, pos)).h)
 	})
-	p.addAt(pos, n)
-	if f.errsTo != nil {
-		f.Errors = name + "_errors"
-		*f.errsTo = listVar[string](p, f.Errors, pos)
-	}
+	p.addFork(n, pos)
 	return listVar[R](p, name, pos)
 }
 
@@ -94,10 +90,18 @@ func ArmsWith[R any](at Builder, name string, opts []ForkOption, ways ...Way[R])
 		})
 		f.Arms = append(f.Arms, arm)
 	}
+	p.addFork(n, pos)
+	return listVar[R](p, name, pos)
+}
+
+// addFork adds a fork, of whose branches the errors may be wanted.
+func (p *Program) addFork(n *Node, pos Pos) {
+	f := n.Fork
+	if f.errsTo != nil {
+		f.Errors = n.Name + "_errors"
+	}
 	p.addAt(pos, n)
 	if f.errsTo != nil {
-		f.Errors = name + "_errors"
-		*f.errsTo = listVar[string](p, f.Errors, pos)
+		*f.errsTo = otherVar[string](p, n, f.Errors)
 	}
-	return listVar[R](p, name, pos)
 }

@@ -153,7 +153,8 @@ type GenNode struct {
 	MaxTokens int // 0: what is left of the context
 	MinTokens int
 	Stop      []string
-	Regex     string // at most one of Regex, EBNF, Tags
+	StopRegex []string // end the text with the token that completes a match
+	Regex     string   // at most one of Regex, EBNF, Tags
 	EBNF      string
 	Tags      *Tags
 	Sampling  Sampling

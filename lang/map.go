@@ -102,6 +102,9 @@ func mapItems[E, R any](s *S, pos Pos, name string, items []E, arm func(b *S, it
 		s.fail(&Error{Pos: pos, Node: n.ID, Msg: err.Error()})
 		return nil, nil, s.err
 	}
+	if f.errsTo != nil {
+		f.Errors = name + "_errors"
+	}
 	f.Elem = elem
 	if f.Join.Kind == "collect" {
 		f.Elem = Type{Kind: TypeAny}
@@ -112,10 +115,11 @@ func mapItems[E, R any](s *S, pos Pos, name string, items []E, arm func(b *S, it
 		}
 		c.needsName(n)
 		c.forks(n, f)
-		if old := s.flow.vars[name]; old != nil && !old.fixed {
-			delete(s.flow.vars, name)
-		}
+		s.asksAgain(n)
 		c.set(n, name, ListOf(f.Elem), s.flow, newEffects())
+		if f.Errors != "" {
+			c.set(n, f.Errors, ListOf(Type{Kind: TypeString}), s.flow, newEffects())
+		}
 		if f.As != "" {
 			c.bind(n, f.As, item, s.flow.inside(n))
 		}
@@ -124,6 +128,9 @@ func mapItems[E, R any](s *S, pos Pos, name string, items []E, arm func(b *S, it
 	}
 	s.ask(Ask{Kind: AskNode, Node: n, Fork: true, Items: vals})
 	all := s.last
+	if f.errsTo != nil {
+		*f.errsTo = otherVar[string](s.Program, n, f.Errors)
+	}
 	inst := instanceOf(n.ID, s.path, s.inst)
 	lines := make([]*S, len(items))
 	for i := range items {

@@ -79,6 +79,13 @@ func Stop(s ...string) GenOption {
 	return genOption(func(g *GenNode) { g.Stop = append(g.Stop, s...) })
 }
 
+// StopRegex ends a generation with the token that completes a match of any of the
+// regular expressions, which are those of package regexp. The token stays part of the
+// text.
+func StopRegex(patterns ...string) GenOption {
+	return genOption(func(g *GenNode) { g.StopRegex = append(g.StopRegex, patterns...) })
+}
+
 // IgnoreEOS goes on where the model would end the text, up to MaxTokens.
 func IgnoreEOS() GenOption { return genOption(func(g *GenNode) { g.IgnoreEOS = true }) }
 
@@ -183,8 +190,7 @@ func (o selectOption) sel(s *SelectNode) { o(s) }
 func ScoreBy(m ScoreMethod) SelectOption { return selectOption(func(s *SelectNode) { s.Method = m }) }
 
 // SharesTo makes *shares the list of the options' shares, in their order: how likely
-// each is among them. Its variable is the select's name with _shares. In a script the
-// events of a run tell them instead.
+// each is among them. Its variable is the select's name with _shares.
 func SharesTo(shares *Var[[]float64]) SelectOption {
 	return selectOption(func(s *SelectNode) { s.sharesTo = shares })
 }
@@ -198,21 +204,12 @@ func (o logprobsOption) json(j *JSONNode) { j.logprobsTo = o.to }
 // number in nats for each token. Its variable is the node's name with _logprobs.
 func LogprobsTo(lps *Var[[]float64]) ModelOption { return logprobsOption{lps} }
 
-// logprobs names the variable for them.
-func (p *Program) logprobs(to *Var[[]float64], n *Node, pos Pos) {
-	switch {
-	case to == nil:
-		return
-	case p.live():
-		p.b.errs = append(p.b.errs, &Error{Pos: pos, Node: n.Name, Msg: "LogprobsTo in a script", Hint: "use Define"})
-		return
-	}
-	name := n.Name + "_logprobs"
-	*to = listVar[float64](p, name, pos)
+// wantLogprobs names the variable for them.
+func (n *Node) wantLogprobs() {
 	if n.Gen != nil {
-		n.Gen.Logprobs = name
+		n.Gen.Logprobs = n.Name + "_logprobs"
 	} else {
-		n.JSON.Logprobs = name
+		n.JSON.Logprobs = n.Name + "_logprobs"
 	}
 }
 
@@ -226,6 +223,36 @@ func (n *Node) Logprobs() string {
 		return n.JSON.Logprobs
 	}
 	return ""
+}
+
+// Others returns the variables that a node sets beside the one of its name: the shares
+// of a select, the log-probabilities of a gen or json, the errors of a fork.
+func (n *Node) Others() []string {
+	name := n.Logprobs()
+	switch {
+	case n.Select != nil:
+		name = n.Select.Shares
+	case n.Fork != nil:
+		name = n.Fork.Errors
+	}
+	if name == "" {
+		return nil
+	}
+	return []string{name}
+}
+
+// otherVar returns the handle of a list that node n of p, which was just added, sets
+// beside the variable of its name.
+func otherVar[T any](p *Program, n *Node, name string) Var[[]T] {
+	v := listVar[T](p, name, n.Pos)
+	if !p.live() || p.script.last == nil {
+		return v
+	}
+	v.h.asked, v.h.uses = nil, nil
+	if x := p.script.latest[name]; x != nil && x.node == n {
+		v.h.asked, v.h.uses = x, []*asked{x}
+	}
+	return v
 }
 
 type forkOption func(*ForkNode)

@@ -90,8 +90,9 @@ func (p *planner) Ask(a Ask) Answer {
 
 type unanswered struct{}
 
-func (unanswered) Done() bool          { return false }
-func (unanswered) Value() (any, error) { return nil, errUnknownYet }
+func (unanswered) Done() bool                { return false }
+func (unanswered) Value() (any, error)       { return nil, errUnknownYet }
+func (unanswered) Other(string) (any, error) { return nil, errUnknownYet }
 
 // planBody makes a body of steps that were asked for. Names that loops set again
 // get a number, since a graph sets a variable once.
@@ -99,11 +100,30 @@ func planBody(s *S, nodes []*Node, set map[string]bool) []*Node {
 	var out []*Node
 	for _, n := range nodes {
 		c := *n
-		if c.Name != "" {
-			for k := 2; set[c.Name]; k++ {
-				c.Name = n.Name + "_" + strconv.Itoa(k)
+		fresh := func(old string) string {
+			name := old
+			for k := 2; set[name]; k++ {
+				name = old + "_" + strconv.Itoa(k)
 			}
-			set[c.Name] = true
+			set[name] = true
+			return name
+		}
+		if c.Name != "" {
+			c.Name = fresh(c.Name)
+		}
+		switch {
+		case c.Logprobs() != "" && c.Gen != nil:
+			g := *c.Gen
+			g.Logprobs = fresh(g.Logprobs)
+			c.Gen = &g
+		case c.Logprobs() != "":
+			j := *c.JSON
+			j.Logprobs = fresh(j.Logprobs)
+			c.JSON = &j
+		case c.Select != nil && c.Select.Shares != "":
+			s := *c.Select
+			s.Shares = fresh(s.Shares)
+			c.Select = &s
 		}
 		switch {
 		case c.Role != nil:

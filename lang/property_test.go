@@ -228,6 +228,7 @@ func (m *maker) node(depth int, vars []known, role bool) (*lang.Node, []known) {
 		g := &lang.GenNode{MaxTokens: m.IntN(3) * 50, Sampling: m.sampling(), Terms: m.terms(vars, false)}
 		g.Checks, g.Tries = m.checks(name)
 		if g.IgnoreEOS = m.IntN(4) == 0; g.IgnoreEOS {
+			g.StopRegex = []string{"[.!?] ", "\\d{3}"}
 			g.Tokens = lang.TokenRules{Stop: []int32{1, 2}, Allowed: []int32{int32(m.IntN(9))}, Banned: [][]int32{{3}, {4, 5}}}
 		}
 		if m.IntN(4) == 0 {

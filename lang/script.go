@@ -224,6 +224,7 @@ type asked struct {
 	node   *Node
 	typ    Type
 	answer Answer
+	other  bool // name is one of the node's Others
 	value  any
 	known  bool // value was read by the script
 }
@@ -414,9 +415,7 @@ func (s *S) appended(n *Node) {
 			c.assignIDs(b.nodes, p)
 		}
 		c.limits([]*Node{n})
-		if old := s.flow.vars[n.Name]; old != nil && n.Kind != KindLet && !old.fixed {
-			delete(s.flow.vars, n.Name) // a loop of Go's asks again
-		}
+		s.asksAgain(n)
 		clear(c.defs)
 		c.define([]*Node{n}, s.flow.region())
 		e := c.node(n, s.flow)
@@ -445,6 +444,19 @@ func (s *S) appended(n *Node) {
 	s.ask(a)
 }
 
+// asksAgain lets a node set variables anew that one before it has set: a loop of Go's
+// comes here more than once.
+func (s *S) asksAgain(n *Node) {
+	if n.Kind == KindLet {
+		return
+	}
+	for _, name := range append(n.Others(), n.Name) {
+		if old := s.flow.vars[name]; old != nil && !old.fixed {
+			delete(s.flow.vars, name)
+		}
+	}
+}
+
 // give adds a function of funcs, if there is one of that name.
 func (a *Ask) give(funcs Funcs, name string) {
 	f, ok := funcs[name]
@@ -457,18 +469,26 @@ func (a *Ask) give(funcs Funcs, name string) {
 	a.Funcs[name] = f
 }
 
-// ask sends a node that sets a variable.
+// ask sends a node that sets variables.
 func (s *S) ask(a Ask) {
-	x := &asked{s: s, name: a.Node.Name, node: a.Node, answer: s.send(a)}
-	switch n := a.Node; n.Kind {
-	case KindWhen, KindRepeat, KindRole, KindText:
-	default:
-		if v := s.flow.vars[n.Name]; v != nil {
+	answer := s.send(a)
+	set := func(name string, other bool) *asked {
+		x := &asked{s: s, name: name, node: a.Node, answer: answer, other: other}
+		if v := s.flow.vars[name]; v != nil {
 			x.typ = v.typ
 		}
-		s.latest[n.Name] = x
+		s.latest[name] = x
+		return x
 	}
-	s.last = x
+	switch n := a.Node; n.Kind {
+	case KindWhen, KindRepeat, KindRole, KindText:
+		s.last = &asked{s: s, name: n.Name, node: n, answer: answer}
+	default:
+		s.last = set(n.Name, false)
+		for _, name := range n.Others() {
+			set(name, true)
+		}
+	}
 }
 
 // send hands a step to the world.

@@ -20,7 +20,11 @@ func (x *asked) wait() (any, error) {
 	}
 	err := s.run.await(x.answer.Done)
 	if err == nil {
-		x.value, err = x.answer.Value()
+		if x.other {
+			x.value, err = x.answer.Other(x.name)
+		} else {
+			x.value, err = x.answer.Value()
+		}
 	}
 	if err != nil {
 		if s.err == nil {

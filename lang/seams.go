@@ -31,6 +31,9 @@ type Answer interface {
 	// Value is the value of the variable that the step set, or why there is
 	// none. It is called after Done reported true.
 	Value() (any, error)
+	// Other is the same for a variable that the step set beside it, one of the
+	// node's Others.
+	Other(name string) (any, error)
 }
 
 // AskKind says what an Ask wants.

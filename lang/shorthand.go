@@ -178,21 +178,21 @@ func SelectWith[T any](at Builder, name string, opts []SelectOption, options ...
 		s.Options = append(s.Options, text)
 		s.Values = append(s.Values, FormatJSON(v, typ))
 	}
-	p.addAt(pos, p.selects(name, s, pos))
+	p.selects(name, s, pos, nil)
 	return newVar[T](p, name, typ, pos)
 }
 
-// selects is the node of a select, of which shares may be wanted.
-func (p *Program) selects(name string, s *SelectNode, pos Pos) *Node {
+// selects adds a select, of which shares may be wanted.
+func (p *Program) selects(name string, s *SelectNode, pos Pos, options *handle) {
+	n := &Node{Kind: KindSelect, Name: name, Select: s}
 	if s.sharesTo != nil {
-		if p.live() {
-			p.b.errs = append(p.b.errs, &Error{Pos: pos, Node: name, Msg: "SharesTo in a script", Hint: "take the shares from the events of the run, or use Define"})
-		} else {
-			s.Shares = name + "_shares"
-			*s.sharesTo = listVar[float64](p, s.Shares, pos)
-		}
+		s.Shares = name + "_shares"
 	}
-	return &Node{Kind: KindSelect, Name: name, Select: s}
+	p.claim(n, 0, options)
+	p.addAt(pos, n)
+	if s.sharesTo != nil {
+		*s.sharesTo = otherVar[float64](p, n, s.Shares)
+	}
 }
 
 // values checks the values of a select and sets the type of its variable.

@@ -92,12 +92,17 @@ const blank = " \t\r\n"
 
 // ask adds a gen or json, behind a thought if it wants one.
 func ask[T any](p *Program, pos Pos, a asks, n *Node, typ Type) (v Var[T]) {
+	if a.logprobsTo != nil {
+		n.wantLogprobs()
+	}
 	add := func(p *Program) Var[T] {
 		p.checked(n, pos)
 		p.addAt(pos, n)
+		if a.logprobsTo != nil {
+			*a.logprobsTo = otherVar[float64](p, n, n.Logprobs())
+		}
 		return newVar[T](p, n.Name, typ, pos)
 	}
-	p.logprobs(a.logprobsTo, n, pos)
 	t := a.think
 	if t == nil {
 		return add(p)

@@ -63,7 +63,25 @@ func CanRun(ctx context.Context, g *lang.Graph, be backend.Backend) error {
 	if err := Check(g, be.Info()); err != nil {
 		return err
 	}
+	if err := checkStops(g); err != nil {
+		return err
+	}
 	return checkConstraints(ctx, g, be, nil)
+}
+
+// checkStops refuses patterns that end a text and are too large to be looked for at
+// each token.
+func checkStops(g *lang.Graph) error {
+	var refused []error
+	g.Walk(func(n *lang.Node) bool {
+		if n.Gen != nil && len(n.Gen.StopRegex) > 0 {
+			if _, err := backend.CompileStops(n.Gen.StopRegex); err != nil {
+				refused = append(refused, &NodeError{Task: n.ID, Node: n.ID, Pos: n.Pos, Err: err})
+			}
+		}
+		return true
+	})
+	return errors.Join(refused...)
 }
 
 // checkConstraints asks a backend that can tell whether it takes the schemas,
@@ -149,6 +167,7 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 		case lang.KindGen:
 			c.need(n, n.Gen.Regex == "" || c.have.Regex, "regex", "its output is limited by a regular expression")
 			c.need(n, n.Gen.EBNF == "" || c.have.EBNF, "ebnf", "its output is limited by a grammar")
+			c.need(n, len(n.Gen.StopRegex) == 0 || c.have.TokenRules, "token_rules", "it ends behind a pattern")
 			c.need(n, len(n.Gen.Tokens.Stop) == 0 && n.Gen.Tokens.Allowed == nil && len(n.Gen.Tokens.Banned) == 0 || c.have.TokenRules, "token_rules", "it has rules about single tokens")
 			c.need(n, n.Gen.Sampling.Seed == nil || c.have.Seed, "seed", "it has a seed")
 		case lang.KindJSON:

@@ -32,6 +32,7 @@ type reply struct {
 	ask   lang.Ask
 	done  bool
 	value any
+	other map[string]any // the node's Others
 	err   error
 }
 
@@ -71,6 +72,14 @@ func (a *reply) Value() (any, error) {
 		return a.value, nil
 	}
 	return nil, a.l.why()
+}
+
+// Other implements lang.Answer.
+func (a *reply) Other(name string) (any, error) {
+	if _, err := a.Value(); err != nil {
+		return nil, err
+	}
+	return a.other[name], nil
 }
 
 // NewScript returns a machine at the start of a run of a script. It has no steps
@@ -205,6 +214,12 @@ func (l *line) settle() {
 	x.done = true
 	if x.ask.Node != nil && x.ask.Node.Name != "" {
 		x.value = l.b.vars[x.ask.Node.Name]
+		for _, name := range x.ask.Node.Others() {
+			if x.other == nil {
+				x.other = map[string]any{}
+			}
+			x.other[name] = l.b.vars[name]
+		}
 	}
 	x.ask = lang.Ask{}
 }

@@ -56,7 +56,7 @@ func (m *Machine) startAsk(b *branch, n *lang.Node, tr *trial) error {
 	if g := n.Gen; g != nil {
 		t.Generate.MaxTokens, t.Generate.MinTokens, t.Generate.Stop = g.MaxTokens, g.MinTokens, g.Stop
 		t.Generate.IgnoreEOS = g.IgnoreEOS
-		t.Generate.Tokens = backend.TokenRules{Stop: g.Tokens.Stop, Allowed: g.Tokens.Allowed, Banned: g.Tokens.Banned}
+		t.Generate.Tokens = backend.TokenRules{Stop: g.Tokens.Stop, Allowed: g.Tokens.Allowed, Banned: g.Tokens.Banned, StopRegex: g.StopRegex}
 	} else {
 		t.Generate.MaxTokens = n.JSON.MaxTokens
 	}

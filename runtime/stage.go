@@ -133,6 +133,9 @@ func (st *stage) refuse(a *lang.Ask) error {
 			return &UnsupportedError{Program: st.m.graph.Name, Model: st.info.Model, Missing: c.missing}
 		}
 	}
+	if err := checkStops(&lang.Graph{Body: []*lang.Node{a.Node}}); err != nil {
+		return err
+	}
 	if t := a.Node.Terms(); t != nil {
 		for _, f := range t.Fallback {
 			if !slices.Contains(st.fallback, f) {
@@ -148,6 +151,8 @@ type endedAnswer struct{ err error }
 
 func (endedAnswer) Done() bool            { return true }
 func (a endedAnswer) Value() (any, error) { return nil, a.err }
+
+func (a endedAnswer) Other(string) (any, error) { return nil, a.err }
 
 // errScriptOver is what waits of a script return whose run is over.
 func errScriptOver(m *Machine) error {
