@@ -30,6 +30,21 @@ type Part struct {
 	Tokens []Token `json:"tokens,omitempty"`
 	// Model is the fingerprint of the model that generated Tokens.
 	Model string `json:"model,omitempty"`
+	// Image is a picture in place of text, in a user's turn: an http, https or data
+	// URL. It is for backends whose capabilities say Images.
+	Image string `json:"image,omitempty"`
+}
+
+// HasImages reports whether a prompt shows the model a picture.
+func HasImages(turns []Turn) bool {
+	for i := range turns {
+		for j := range turns[i].Parts {
+			if turns[i].Parts[j].Image != "" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Turn is one message of a prompt.
@@ -331,6 +346,7 @@ type Capabilities struct {
 	// look at single tokens, which a backend that makes the model choose cannot.
 	ScoreTokens bool `json:"score_tokens"`
 	ScoreExact  bool `json:"score_exact"`
+	Images      bool `json:"images"` // prompts may show pictures
 }
 
 // Template says what writes the turns of a chat.

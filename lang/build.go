@@ -50,6 +50,17 @@ func (p *Program) Tool(parts ...any) { p.turn("tool", parts) }
 // text, with no chat template around it.
 func (p *Program) Text(parts ...any) { p.turn("", parts) }
 
+// Image shows the model a picture in the user's turn of a Role block. Parts make its
+// URL: an http or https one, or what [ImageURL] makes of the picture's bytes. It is for
+// remote models that see; a program with a picture is refused before its first call
+// where they are not.
+func (p *Program) Image(parts ...any) {
+	pos := caller()
+	n := &Node{Kind: KindImage, Image: &ImageNode{}}
+	n.Image.URL = p.template(n, pos, parts)
+	p.addAt(pos, n)
+}
+
 func (p *Program) turn(role string, parts []any) {
 	pos := caller()
 	n := &Node{Kind: KindText, Text: &TextNode{Role: role}}

@@ -56,6 +56,11 @@ func (c *analysis) limits(body []*Node) {
 		switch n.Kind {
 		case KindText:
 			c.utf8(n, "text", string(n.Text.Content))
+		case KindImage:
+			c.utf8(n, "image", string(n.Image.URL))
+			if n.Image.URL == "" {
+				c.fail(n, "no picture", "give its URL")
+			}
 		case KindRole:
 			c.pathName(n)
 		case KindGen:
@@ -288,8 +293,15 @@ func (c *analysis) json(n *Node, j *JSONNode) {
 		if p.at != "" {
 			where = " at " + p.at
 		}
-		c.fail(n, "schema"+where+": "+p.msg, p.hint)
+		at := n.Pos
+		if j.written != nil {
+			if part, ok := resolveRef(j.written, "#"+p.at); ok && part.line > 0 {
+				at.Line = part.line
+			}
+		}
+		c.errs = append(c.errs, &Error{Pos: at, Node: n.ID, Msg: "schema" + where + ": " + p.msg, Hint: p.hint})
 	}
+	j.written = nil // it was for this
 	j.Type = (&schemaTyper{root: s}).of(s, 0)
 }
 

@@ -399,31 +399,13 @@ func (d *decoder) text(t *tree, what string) Template {
 	if src == nil {
 		src = tmpl
 	}
-	switch {
-	case src == nil || file != nil && tmpl != nil:
+	if src == nil || file != nil && tmpl != nil {
 		d.errorf(t.line, "write a text, {file: name} or {template: name}", "%s is a map", what)
-		return ""
-	case d.fsys == nil:
-		d.errorf(t.line, "load the program from its file", "%s: this program may not read files", what)
 		return ""
 	}
 	name := d.str(src, what)
-	clean := path.Clean(filepath.ToSlash(name))
-	if !fs.ValidPath(clean) {
-		d.errorf(src.line, "name a file beside the program or below it", "%s: file %q", what, name)
-		return ""
-	}
-	data, err := fs.ReadFile(d.fsys, clean)
-	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		d.errorf(src.line, "files are looked for beside the program", "%s: file %q: %v", what, name, err)
-		return ""
-	}
-	if d.read += len(data); d.read > maxTextFiles {
-		d.errorf(src.line, "shorten them", "the files of this program hold more than %d bytes", maxTextFiles)
+	data, ok := d.fileOf(src, what, name)
+	if !ok {
 		return ""
 	}
 	if !utf8.Valid(data) {
@@ -435,4 +417,31 @@ func (d *decoder) text(t *tree, what string) Template {
 		return Escape(text)
 	}
 	return Template(text)
+}
+
+// fileOf reads a file beside the program, whose name stands at src.
+func (d *decoder) fileOf(src *tree, what, name string) ([]byte, bool) {
+	if d.fsys == nil {
+		d.errorf(src.line, "load the program from its file", "%s: this program may not read files", what)
+		return nil, false
+	}
+	clean := path.Clean(filepath.ToSlash(name))
+	if !fs.ValidPath(clean) {
+		d.errorf(src.line, "name a file beside the program or below it", "%s: file %q", what, name)
+		return nil, false
+	}
+	data, err := fs.ReadFile(d.fsys, clean)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		d.errorf(src.line, "files are looked for beside the program", "%s: file %q: %v", what, name, err)
+		return nil, false
+	}
+	if d.read += len(data); d.read > maxTextFiles {
+		d.errorf(src.line, "shorten them", "the files of this program hold more than %d bytes", maxTextFiles)
+		return nil, false
+	}
+	return data, true
 }

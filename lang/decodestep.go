@@ -1,7 +1,7 @@
 package lang
 
 // stepKinds are the keys that a step can have.
-var stepKinds = []string{"system", "user", "assistant", "tool", "text", "role", "gen", "select", "json", "fork", "when", "repeat", "foreach", "call", "run", "sleep", "wait", "let", "return"}
+var stepKinds = []string{"system", "user", "assistant", "tool", "text", "image", "role", "gen", "select", "json", "fork", "when", "repeat", "foreach", "call", "run", "sleep", "wait", "let", "return"}
 
 func (d *decoder) steps(t *tree) []*Node {
 	switch t.kind {
@@ -58,6 +58,8 @@ func (d *decoder) step(t *tree) *Node {
 			n.Text.Role = kind
 		}
 		n.Text.line = v.body
+	case "image":
+		n.Kind, n.Image = KindImage, &ImageNode{URL: d.image(v)}
 	case "return":
 		n.Kind, n.Return = KindReturn, &ReturnNode{Value: d.expr(v, "return", 0)}
 	default:
@@ -69,6 +71,9 @@ func (d *decoder) step(t *tree) *Node {
 	}
 	if p, ok := d.at(&fields{d: d, t: t, what: "step"}); ok {
 		n.Pos = p
+		if n.JSON != nil {
+			n.JSON.written = nil // in another file
+		}
 	}
 	return n
 }
@@ -93,6 +98,7 @@ func (d *decoder) node(n *Node, f *fields) {
 		n.JSON = &JSONNode{
 			Schema: d.schema(f), GoType: f.str("go_type"), MaxTokens: f.int("max_tokens"), Sampling: d.sampling(f),
 			Terms: d.terms(f), Checks: d.checks(f), Tries: f.int("tries"), Logprobs: f.str("logprobs"),
+			written: f.get("schema"),
 		}
 		d.samples(n, f)
 	case KindFork:
@@ -212,8 +218,8 @@ func typeSchema(t Type, depth int) *tree {
 	switch t.Kind {
 	case TypeString:
 		s.put("type", strTree("string"))
-	case TypeInt:
-		s.put("type", strTree("integer"))
+	case TypeInt: // what has more than 64 bits is none
+		s.put("type", strTree("integer")).put("maximum", numTree("9223372036854775807")).put("minimum", numTree("-9223372036854775808"))
 	case TypeFloat:
 		s.put("type", strTree("number"))
 	case TypeBool:

@@ -165,6 +165,9 @@ func (e encoder) node(n *Node) (string, *tree) {
 		}
 		return n.Text.Role, s
 	}
+	if n.Image != nil {
+		return "image", strTree(string(n.Image.URL))
+	}
 	if n.Return != nil {
 		return "return", strTree(string(n.Return.Value))
 	}

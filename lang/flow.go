@@ -146,6 +146,11 @@ func (c *analysis) node(n *Node, f *flow) effects {
 	case KindText:
 		c.turn(n, n.Text.Role, f)
 		c.template(n, n.Text.Content, f, e)
+	case KindImage:
+		if !f.inRole || f.role != "user" {
+			c.fail(n, "an image outside of a user's turn", "put it into a role block of the user, beside the text that belongs to it")
+		}
+		c.template(n, n.Image.URL, f, e)
 	case KindRole:
 		c.roleBlock(n, f, e)
 	case KindGen:

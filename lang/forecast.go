@@ -192,6 +192,10 @@ func (f *forecaster) node(n *Node, l *line) {
 	switch n.Kind {
 	case KindText:
 		l.add(n.Text.Role, f.expand(n, n.Text.Content, l))
+	case KindImage:
+		f.open.texts = true
+		f.note("%s: how many tokens a picture has is up to the model", n.ID)
+		l.add("", []fpart{{hole: f.holes(1), label: "[image]"}})
 	case KindRole:
 		l.turns = append(l.turns, fturn{role: n.Role.Role, open: true})
 		f.body(n.Role.Body, l)

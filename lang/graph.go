@@ -49,11 +49,12 @@ type Pos struct {
 // Kind says what a node does.
 type Kind string
 
-// The kinds of nodes. Text, Let and Return happen at once; Gen, Select, JSON,
+// The kinds of nodes. Text, Image, Let and Return happen at once; Gen, Select, JSON,
 // Call, Sleep and Wait are tasks that somebody must carry out; the others hold
 // bodies.
 const (
 	KindText    Kind = "text"    // append text to the context
+	KindImage   Kind = "image"   // show a picture in a user's turn
 	KindRole    Kind = "role"    // a turn built from several nodes
 	KindGen     Kind = "gen"     // free or constrained text from the model
 	KindSelect  Kind = "select"  // the likeliest of a few options
@@ -89,6 +90,7 @@ type Node struct {
 	Writes []string
 
 	Text    *TextNode
+	Image   *ImageNode
 	Role    *RoleNode
 	Gen     *GenNode
 	Select  *SelectNode
@@ -115,7 +117,12 @@ type TextNode struct {
 	line int // of the first line of Content in its file; 0: not known
 }
 
-// RoleNode is one turn whose content is made by several nodes: text, gen,
+// ImageNode shows a picture in the open turn of a user's role block.
+type ImageNode struct {
+	URL Template // http, https, or data with the bytes of the picture in base64
+}
+
+// RoleNode is one turn whose content is made by several nodes: text, image, gen,
 // select and json inside it append to the same turn.
 type RoleNode struct {
 	Role string
@@ -208,7 +215,8 @@ type JSONNode struct {
 	Tries     int    // as in GenNode
 	Logprobs  string // as in GenNode
 
-	asks // from the builder
+	written *tree // Schema as it stands in the node's file; nil: elsewhere
+	asks          // from the builder
 }
 
 // Policy says what a fork does about failed branches.

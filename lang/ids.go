@@ -62,6 +62,8 @@ func (n *Node) payload() Kind {
 	switch {
 	case n.Text != nil:
 		return KindText
+	case n.Image != nil:
+		return KindImage
 	case n.Role != nil:
 		return KindRole
 	case n.Gen != nil:
@@ -96,7 +98,7 @@ func (n *Node) payload() Kind {
 
 func (n *Node) payloads() int {
 	count := 0
-	for _, set := range []bool{n.Text != nil, n.Role != nil, n.Gen != nil, n.Select != nil, n.JSON != nil, n.Fork != nil,
+	for _, set := range []bool{n.Text != nil, n.Image != nil, n.Role != nil, n.Gen != nil, n.Select != nil, n.JSON != nil, n.Fork != nil,
 		n.Call != nil, n.When != nil, n.Repeat != nil, n.ForEach != nil, n.Run != nil, n.Sleep != nil, n.Wait != nil, n.Let != nil, n.Return != nil} {
 		if set {
 			count++

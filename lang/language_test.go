@@ -72,7 +72,7 @@ func TestReferenceHasEveryField(t *testing.T) {
 		}
 	}
 	for _, kind := range stepKinds {
-		if kind == "return" || slices.Contains([]string{"system", "user", "assistant", "tool", "text"}, kind) {
+		if kind == "return" || slices.Contains([]string{"system", "user", "assistant", "tool", "text", "image"}, kind) {
 			continue
 		}
 		d := &decoder{}

@@ -309,6 +309,8 @@ func (n *Node) exprs() []Expr {
 	switch {
 	case n.Text != nil:
 		return n.Text.Content.exprs()
+	case n.Image != nil:
+		return n.Image.URL.exprs()
 	case n.Gen != nil, n.JSON != nil:
 		var out []Expr
 		checks, _ := n.Checks()

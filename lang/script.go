@@ -481,7 +481,7 @@ func (s *S) ask(a Ask) {
 		return x
 	}
 	switch n := a.Node; n.Kind {
-	case KindWhen, KindRepeat, KindRole, KindText:
+	case KindWhen, KindRepeat, KindRole, KindText, KindImage:
 		s.last = &asked{s: s, name: n.Name, node: n, answer: answer}
 	default:
 		s.last = set(n.Name, false)

@@ -49,9 +49,10 @@ const (
 	maxDocBytes  = 64 << 20
 )
 
-func strTree(s string) *tree { return &tree{kind: treeString, text: s} }
-func boolTree(b bool) *tree  { return &tree{kind: treeBool, text: strconv.FormatBool(b)} }
-func intTree(n int) *tree    { return &tree{kind: treeNumber, text: strconv.Itoa(n)} }
+func strTree(s string) *tree    { return &tree{kind: treeString, text: s} }
+func boolTree(b bool) *tree     { return &tree{kind: treeBool, text: strconv.FormatBool(b)} }
+func intTree(n int) *tree       { return &tree{kind: treeNumber, text: strconv.Itoa(n)} }
+func numTree(text string) *tree { return &tree{kind: treeNumber, text: text} }
 func floatTree(f float64) *tree {
 	return &tree{kind: treeNumber, text: string(appendFloat(nil, f))}
 }

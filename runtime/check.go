@@ -161,6 +161,9 @@ func (c *checker) body(nodes []*lang.Node, role bool) {
 			c.begun = true
 		}
 		switch n.Kind {
+		case lang.KindImage:
+			c.begun = true
+			c.need(n, c.have.Images, "images", "it shows the model a picture")
 		case lang.KindText:
 			c.begun = true
 			c.need(n, role || n.Text.Role != "" || c.have.Raw, "raw", "text outside of any turn")

@@ -53,6 +53,8 @@ func (m *Machine) exec(b *branch, n *lang.Node) error {
 	switch n.Kind {
 	case lang.KindText:
 		return m.addText(b, n.Text)
+	case lang.KindImage:
+		return m.addImage(b, n.Image)
 	case lang.KindRole:
 		b.prompt.push(backend.Turn{Role: backend.Role(n.Role.Role), Open: true})
 		b.pristine = false
@@ -188,6 +190,24 @@ func (m *Machine) addText(b *branch, n *lang.TextNode) error {
 		return nil
 	}
 	b.prompt.push(backend.Turn{Role: backend.Role(n.Role), Parts: []backend.Part{{Text: s}}})
+	return nil
+}
+
+func (m *Machine) addImage(b *branch, n *lang.ImageNode) error {
+	url, err := b.graph.Expand(n.URL, b.vars)
+	if err != nil {
+		return err
+	}
+	if err := m.spend(len(url)); err != nil {
+		return err
+	}
+	scheme, rest, _ := strings.Cut(url, ":")
+	if ok := scheme == "data" && strings.HasPrefix(rest, "image/"); !ok && (scheme != "http" && scheme != "https" || !strings.HasPrefix(rest, "//")) {
+		return fmt.Errorf("%.40q is no picture: give an http, https or data URL of one", url)
+	}
+	b.pristine = false
+	t := b.prompt.own()
+	t.Parts = append(t.Parts, backend.Part{Image: url})
 	return nil
 }
 

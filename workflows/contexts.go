@@ -96,7 +96,7 @@ func sameTurn(a, b *backend.Turn) bool {
 
 func sameParts(a, b []backend.Part) bool {
 	return slices.EqualFunc(a, b, func(a, b backend.Part) bool {
-		return a.Text == b.Text && a.Model == b.Model && slices.Equal(a.Tokens, b.Tokens)
+		return a.Text == b.Text && a.Image == b.Image && a.Model == b.Model && slices.Equal(a.Tokens, b.Tokens)
 	})
 }
 

@@ -91,6 +91,9 @@ func (c *compiler) checkTurns(turns []backend.Turn) error {
 			return fmt.Errorf("%w: turn %d is open and not the last", backend.ErrInvalid, i)
 		}
 		for _, p := range t.Parts {
+			if p.Image != "" {
+				return fmt.Errorf("%w: turn %d holds a picture, and this model reads text only", backend.ErrUnsupported, i)
+			}
 			if !c.keepsIDs(p) {
 				continue
 			}

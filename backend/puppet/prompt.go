@@ -24,6 +24,9 @@ func Render(turns []backend.Turn) string {
 			b.WriteString(": ")
 		}
 		for _, p := range t.Parts {
+			if p.Image != "" {
+				b.WriteString("[image]")
+			}
 			b.WriteString(p.Text)
 		}
 		if t.Role != backend.Raw && !(t.Open && i == len(turns)-1) {

@@ -41,7 +41,7 @@ const Fingerprint = "puppet-1"
 var everything = backend.Capabilities{
 	Tags: true, JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
 	TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true,
-	OpenTurns: true, ScoreTokens: true, ScoreExact: true,
+	OpenTurns: true, ScoreTokens: true, ScoreExact: true, Images: true,
 }
 
 // New returns a model without rules. It can do everything.

@@ -44,6 +44,8 @@ type dialect struct {
 	seed bool
 	// toolRole is set if a tool's turn needs no id of the call it answers.
 	toolRole bool
+	// images is set if chat turns may hold pictures.
+	images   bool
 	maxStops int // 0: no limit known
 	// completionField names the limit on generated tokens as
 	// max_completion_tokens.
@@ -54,19 +56,19 @@ var dialects = map[string]*dialect{
 	"openai": {
 		name: "openai", jsonSchema: native, regex: retried, choices: asSchema,
 		raw: true, logprobs: true, penalties: true, logitBias: true, newAfterAssistant: true,
-		maxStops: 4,
+		maxStops: 4, images: true,
 	},
 	"vllm": {
 		name: "vllm", jsonSchema: native, regex: native, ebnf: native, choices: native, trusted: true,
 		topK: true, minP: true, repetition: true, minTokens: true, ignoreEOS: true, logitBias: true,
 		penalties: true, salt: true, continues: true, newAfterAssistant: true, raw: true, logprobs: true,
-		seed: true, toolRole: true,
+		seed: true, toolRole: true, images: true,
 	},
 	"sglang": {
 		name: "sglang", jsonSchema: native, regex: native, ebnf: native, choices: asRegex, trusted: true,
 		topK: true, minP: true, repetition: true, minTokens: true, ignoreEOS: true, logitBias: true,
 		penalties: true, salt: true, continues: true, newAfterAssistant: true, raw: true, logprobs: true,
-		toolRole: true, maxStops: 32,
+		toolRole: true, maxStops: 32, images: true,
 	},
 	"llama": {
 		name: "llama", jsonSchema: native, regex: asGrammar, ebnf: native, choices: asGrammar, trusted: true,
@@ -76,7 +78,7 @@ var dialects = map[string]*dialect{
 	},
 	"ollama": {
 		name: "ollama", jsonSchema: native, regex: retried, choices: asSchema,
-		penalties: true, seed: true, toolRole: true,
+		penalties: true, seed: true, toolRole: true, images: true,
 	},
 }
 
@@ -149,6 +151,7 @@ func (d *dialect) capabilities(emulate bool) backend.Capabilities {
 		Seed:        d.seed,
 		Raw:         d.raw,
 		OpenTurns:   d.continues,
+		Images:      d.images,
 	}
 }
 

@@ -395,10 +395,29 @@ func (c *call) messages() []openai.ChatCompletionMessageParamUnion {
 				out = append(out, openai.UserMessage("Tool result:\n"+t.Text()))
 			}
 		default:
-			out = append(out, openai.UserMessage(t.Text()))
+			out = append(out, userMessage(t))
 		}
 	}
 	return out
+}
+
+// userMessage writes a user's turn: one text, or parts where there are pictures.
+func userMessage(t backend.Turn) openai.ChatCompletionMessageParamUnion {
+	if !backend.HasImages([]backend.Turn{t}) {
+		return openai.UserMessage(t.Text())
+	}
+	var parts []openai.ChatCompletionContentPartUnionParam
+	for _, p := range t.Parts {
+		switch n := len(parts); {
+		case p.Image != "":
+			parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: p.Image}))
+		case n > 0 && parts[n-1].OfText != nil:
+			parts[n-1].OfText.Text += p.Text
+		default:
+			parts = append(parts, openai.TextContentPart(p.Text))
+		}
+	}
+	return openai.UserMessage(parts)
 }
 
 // extras writes what OpenAI's API does not have, under the dialect's names.

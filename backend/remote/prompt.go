@@ -27,6 +27,9 @@ func isRaw(turns []backend.Turn) (bool, error) {
 			if !utf8.ValidString(p.Text) {
 				return false, invalidf("turn %d holds text that is not UTF-8", i)
 			}
+			if p.Image != "" && t.Role != backend.User {
+				return false, invalidf("turn %d of role %s holds a picture, which only a user's may", i, t.Role)
+			}
 		}
 	}
 	switch {
@@ -52,6 +55,9 @@ func (d *dialect) checkTurns(turns []backend.Turn) (t []backend.Turn, raw bool, 
 			return nil, false, unsupportedf("the %s dialect (or this model of it) takes no raw prompt; write the prompt as chat turns", d.name)
 		}
 		return turns, true, nil
+	}
+	if !d.images && backend.HasImages(turns) {
+		return nil, false, unsupportedf("the %s dialect takes no pictures", d.name)
 	}
 	last := turns[len(turns)-1]
 	if last.Open {

@@ -86,6 +86,11 @@ func (b *Backend) score(ctx context.Context, req *backend.ScoreRequest) (*backen
 	var how func(context.Context, []backend.Turn, bool, *backend.ScoreRequest) (*scoring, error)
 	var alone func(context.Context, []scored, string) (backend.Usage, error)
 	switch {
+	case backend.HasImages(turns): // scores are of texts
+		if req.Method != "" {
+			return nil, unsupportedf("the tokens of options behind a picture cannot be compared by %s: leave the method out, and the model is made to choose", req.Method)
+		}
+		return b.scoreByChoice(ctx, req)
 	case b.d.name == "vllm":
 		how, alone = b.scoreVLLM, b.aloneVLLM
 	case b.d.name == "sglang" && raw:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -40,11 +41,11 @@ moved, what it saves and what is left is said in comments above it. Every reques
 the same texts in its context, in another order; read the result before you use it.`,
 		Args: exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			g, _, err := loadProgram(args[0])
+			g, funcs, err := loadProgram(args[0])
 			if err != nil {
 				return err
 			}
-			inputs, err := in.args()
+			inputs, err := in.args(g)
 			if err != nil {
 				return err
 			}
@@ -71,6 +72,11 @@ the same texts in its context, in another order; read the result before you use 
 			x, err := lang.Explain(g, o)
 			if err != nil {
 				return usageError{err}
+			}
+			var missing lang.Errors
+			errors.As(g.Link(funcs), &missing)
+			for _, e := range missing {
+				x.Notes = append(x.Notes, "this command cannot run it: "+e.Error())
 			}
 			if asJSON {
 				return a.printJSON(x)

@@ -58,12 +58,18 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) register(c *cobra.Command) {
-	c.Flags().StringArrayVar(&f.pairs, "input", nil, "input of the program as k=v; repeatable")
+	c.Flags().StringArrayVar(&f.pairs, "input", nil, "input of the program as k=v; repeatable; v is JSON where the program wants no string")
 	c.Flags().StringArrayVar(&f.texts, "input-file", nil, "input as k=FILE: the text of a file; repeatable")
 	c.Flags().StringVar(&f.file, "inputs", "", "inputs as a JSON object in this file; --input wins")
 }
 
-func (f *inputFlags) args() (lang.Args, error) {
+// args are the inputs for g. A value is text if its input is a string, otherwise JSON;
+// of an input of any type it is JSON if it can be read so.
+func (f *inputFlags) args(g *lang.Graph) (lang.Args, error) {
+	loose := map[string]bool{}
+	for _, in := range g.Inputs {
+		loose[in.Name] = in.Type.Kind == lang.TypeAny
+	}
 	args := lang.Args{}
 	if f.file != "" {
 		data, err := os.ReadFile(f.file)
@@ -81,8 +87,8 @@ func (f *inputFlags) args() (lang.Args, error) {
 		args = given
 	}
 	seen := map[string]bool{}
-	set := func(flag, pair string, value func(string) (string, error)) error {
-		k, v, ok := strings.Cut(pair, "=")
+	set := func(flag, pair string, value func(k, v string) (any, error)) error {
+		k, text, ok := strings.Cut(pair, "=")
 		if !ok || k == "" {
 			return usagef("%s %q: write it as name=value", flag, pair)
 		}
@@ -90,7 +96,7 @@ func (f *inputFlags) args() (lang.Args, error) {
 			return usagef("%s %s: it is given twice", flag, k)
 		}
 		seen[k] = true
-		v, err := value(v)
+		v, err := value(k, text)
 		if err != nil {
 			return usageError{fmt.Errorf("%s %s: %w", flag, k, err)}
 		}
@@ -98,12 +104,19 @@ func (f *inputFlags) args() (lang.Args, error) {
 		return nil
 	}
 	for _, p := range f.pairs {
-		if err := set("--input", p, func(v string) (string, error) { return v, nil }); err != nil {
+		if err := set("--input", p, func(k, v string) (any, error) {
+			if loose[k] {
+				if x, err := lang.DecodeValue([]byte(v)); err == nil {
+					return x, nil
+				}
+			}
+			return v, nil
+		}); err != nil {
 			return nil, err
 		}
 	}
 	for _, p := range f.texts {
-		err := set("--input-file", p, func(path string) (string, error) {
+		err := set("--input-file", p, func(_, path string) (any, error) {
 			data, err := os.ReadFile(path)
 			return string(data), err
 		})

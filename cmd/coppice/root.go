@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
 
@@ -58,7 +59,8 @@ func inputIsWrong(err error) bool {
 			return true
 		}
 	}
-	return false
+	var program lang.Errors // it calls a function that is not here
+	return errors.As(err, &program)
 }
 
 // firstError keeps the first error of a writer, so that a result that could not

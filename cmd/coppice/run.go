@@ -48,7 +48,7 @@ has a name; the same command with --name goes on with it.`,
 			if err != nil {
 				return err
 			}
-			inputs, err := in.args()
+			inputs, err := in.args(g)
 			if err != nil {
 				return err
 			}

@@ -51,6 +51,7 @@ func TestUsageErrorsAreExitCode2(t *testing.T) {
 		{"bench", "nosuch"}, {"tokenize"}, {"generate"}, {"nosuch"}, {"run", "--nosuch"},
 		{"run", "triage", "--journal", ""}, {"run", "triage", "--threads", "-1"}, {"generate", "--prompt", "x", "--threads", "-1"},
 		{"resume", "nosuch"}, {"resume", "script_test.go"}, {"journal", "nosuch"}, {"journal", "script_test.go"},
+		{"run", "testdata/calls.yaml"},
 	} {
 		if code := run(context.Background(), args, nil, devNull(t), devNull(t)); code != 2 {
 			t.Errorf("coppice %q: exit code %d, want 2", args, code)

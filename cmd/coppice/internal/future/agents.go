@@ -64,7 +64,7 @@ func (w *world) agent() *lang.Def[string] {
 func Run(ctx context.Context, l Load) (*Trace, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &world{load: l, ready: make(chan struct{}), trace: &Trace{Tokens: l.Pages * 16}}
+	w := &world{load: l, ready: make(chan struct{}), trace: &Trace{Tokens: l.Pages * 16}, latest: make([]*request, l.Agents)}
 	w.changed.L = &w.mu
 	defer context.AfterFunc(ctx, w.stop)()
 	e, d, err := sim.New(sim.Options{
@@ -96,7 +96,7 @@ func Run(ctx context.Context, l Load) (*Trace, error) {
 			if err := w.rest(ctx, i, start); err != nil {
 				return
 			}
-			var be backend.Backend = &client{e, w}
+			var be backend.Backend = &client{e, w, i}
 			if l.Blind {
 				be = blind{be}
 			}

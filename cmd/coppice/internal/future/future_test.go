@@ -49,6 +49,23 @@ func TestKnownFuture(t *testing.T) {
 	}
 }
 
+// TestExponentialPauses: where how long a pause took so far says nothing of what is
+// left of it, the engine saves what can be saved by who knows what is usual.
+func TestExponentialPauses(t *testing.T) {
+	l := Load{Agents: 16, Rounds: 4, Pages: 1 << 11}
+	l.Pages = mustRun(t, l).WorkingSet() / 4 / 16
+	l.Pause = func(r *rand.Rand, usual time.Duration) time.Duration {
+		return time.Duration(float64(usual) * r.ExpFloat64())
+	}
+	tr := mustRun(t, l)
+	reused, of := tr.Reused()
+	best, usual := tr.Replay(Oracle), tr.Replay(Usual)
+	t.Logf("of %d tokens: %d reused, oracle %d, by what is usual %d", of, reused, best, usual)
+	if usual > best || float64(reused) < 0.95*float64(usual) {
+		t.Errorf("%d tokens reused, %d by what is usual, the oracle reuses %d", reused, usual, best)
+	}
+}
+
 // TestSameTraceEachTime: what runs in many goroutines is the same each time.
 func TestSameTraceEachTime(t *testing.T) {
 	l := Load{Agents: 8, Rounds: 4, Pages: 300, Seed: 7}

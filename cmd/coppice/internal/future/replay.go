@@ -2,6 +2,7 @@ package future
 
 import (
 	"math"
+	"time"
 
 	"github.com/coppice-run/coppice/backend"
 )
@@ -27,8 +28,10 @@ type request struct {
 	prompt int // tokens[:prompt] were given
 	cached int // of these, found in the cache
 	path   []int32
-	next   []int // for each token, the request that reads it next
-	place  int   // among the requests, in the order of their first passes
+	next   []int         // for each token, the request that reads it next
+	who    int           // agent
+	after  time.Duration // how long what the agent does next usually takes; 0: it is done
+	place  int           // among the requests, in the order of their first passes
 	seen   bool
 
 	upTo, have int // of tokens: computed by the engine, resident in the replay
@@ -82,6 +85,11 @@ const (
 	Oracle Policy = iota
 	// LRU evicts what was not read for longest.
 	LRU
+	// Usual evicts what is read last if each tool takes as long as it usually does
+	// from any moment on. It knows what the agents do, and nothing of how long that
+	// takes this time. Where pauses are exponential nobody without foresight knows
+	// more: such a pause has the same time before it at each moment.
+	Usual
 )
 
 // Replay computes how many prompt tokens the same requests at the same times find
@@ -91,6 +99,9 @@ const (
 func (t *Trace) Replay(p Policy) (reused int) {
 	tree := t.trace()
 	s := replay{policy: p, resident: make([]bool, tree.nodes), pins: make([]int, tree.nodes), key: make([]int, tree.nodes), depth: tree.depth}
+	if p == Usual {
+		s.common = tree.common()
+	}
 	for _, r := range tree.requests {
 		r.seen, r.upTo, r.have = false, r.cached, 0
 		r.left = len(r.tokens) - 1 - r.cached
@@ -116,7 +127,7 @@ func (t *Trace) Replay(p Policy) (reused int) {
 		for _, w := range pass {
 			if r := w.r; r.left == 0 {
 				for k := range r.have {
-					s.release(r.path[k])
+					s.release(r, r.path[k])
 				}
 			}
 		}
@@ -170,6 +181,20 @@ func (t *Trace) trace() *tree {
 	return tr
 }
 
+// common tells which nodes several agents read.
+func (tr *tree) common() []bool {
+	common, owner := make([]bool, tr.nodes), make([]int, tr.nodes)
+	for _, r := range tr.requests {
+		for _, n := range r.path {
+			if owner[n] == 0 {
+				owner[n] = r.who + 1
+			}
+			common[n] = common[n] || owner[n] != r.who+1
+		}
+	}
+	return common
+}
+
 // replay is the state of a cache of single tokens.
 type replay struct {
 	policy   Policy
@@ -179,6 +204,7 @@ type replay struct {
 	depth    []int
 	count    int
 	heap     []entry
+	common   []bool // for Usual
 }
 
 type entry struct {
@@ -198,12 +224,19 @@ func (s *replay) hold(r *request, k, i int) {
 	switch {
 	case s.policy == LRU:
 		s.key[n] = -i
+	case s.policy == Usual: // known when it is released
 	case !was || r.next[k] > s.key[n]: // a later request may hold it already
 		s.key[n] = r.next[k]
 	}
 }
 
-func (s *replay) release(n int32) {
+func (s *replay) release(r *request, n int32) {
+	if s.policy == Usual && !s.common[n] {
+		s.key[n] = math.MaxInt
+		if r.after > 0 {
+			s.key[n] = int(r.after)
+		}
+	}
 	if s.pins[n]--; s.pins[n] == 0 {
 		s.push(entry{s.key[n], s.depth[n], n})
 	}

@@ -21,6 +21,7 @@ type world struct {
 	engine *engine.Engine
 	device *sim.Device
 	random []*rand.Rand // of each agent
+	latest []*request   // of each agent
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -106,6 +107,7 @@ func (w *world) use(ctx context.Context, who int, usual time.Duration) (string, 
 		takes = w.load.Pause(r, usual)
 	}
 	result := words(r, 60+r.IntN(200))
+	w.change(func() { w.latest[who].after = usual })
 	return result, w.rest(ctx, who, takes)
 }
 
@@ -113,7 +115,8 @@ func (w *world) use(ctx context.Context, who int, usual time.Duration) (string, 
 // of them.
 type client struct {
 	*engine.Engine
-	w *world
+	w   *world
+	who int
 }
 
 func (c *client) Generate(ctx context.Context, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
@@ -121,8 +124,9 @@ func (c *client) Generate(ctx context.Context, req *backend.Request, emit func(b
 	if err != nil {
 		return nil, err
 	}
-	r := &request{prompt: len(prompt), tokens: prompt}
+	r := &request{prompt: len(prompt), tokens: prompt, who: c.who}
 	w := c.w
+	w.change(func() { w.latest[c.who] = r })
 	res, err := c.Engine.Generate(backend.WithTrace(ctx, &backend.Trace{
 		Queued: func(string) { w.change(func() { w.queued++ }) },
 		Step:   func(s backend.Step) { w.trace.add(s.Pass, r, s.Tokens) },
