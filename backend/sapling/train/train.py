@@ -40,10 +40,11 @@ STAGES = [
     dict(until=188, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.3, look=0.3, spread=6500, lm=0.0, long=0.8, read=0.03, name=0.05, quote=0.6),
     dict(until=212, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.1, look=0.4, spread=6500, lm=0.0, long=0.8, read=0.03, name=0.08, quote=0.25),
     dict(until=244, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.1, look=0.25, spread=6500, lm=0.0, long=0.8, read=0.03, name=0.06, quote=0.5, pods=0.12),
+    dict(until=288, length=(400, 1200), books=2, rows=14, plain=0.0, quiz=0.1, look=0.25, spread=6500, lm=0.0, long=0.8, read=0.03, name=0.06, quote=0.5, pods=0.2),
 ]
 # The rate falls from DECAY_FROM to END; each of RESTARTS, latest first, begins again at a part of the first rate.
 WARMUP, DECAY_FROM, END = 0.3, 30.0, 94.0
-RESTARTS = [(212.0, 244.0, 0.35), (188.0, 212.0, 0.3), (176.0, 188.0, 0.3), (160.0, 176.0, 0.35), (94.0, 160.0, 0.45)]
+RESTARTS = [(244.0, 288.0, 0.3), (212.0, 244.0, 0.35), (188.0, 212.0, 0.3), (176.0, 188.0, 0.3), (160.0, 176.0, 0.35), (94.0, 160.0, 0.45)]
 LR_MATRIX, LR_VECTOR = 0.02, 3e-3
 WEIGHT = torch.ones(KINDS)
 WEIGHT[SEVERITY] = 2.0
