@@ -5,6 +5,7 @@ package workflows
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -229,7 +230,9 @@ func TestServerStuckChild(t *testing.T) {
 	watch, stop := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() { run.watchTrouble(watch, 20*time.Millisecond); close(over) }()
-	err = <-told
+	for err = <-told; errors.Is(err, ErrNoWorker); { // it is not there yet
+		err = <-told
+	}
 	stop()
 	<-over
 	require.ErrorIs(t, err, ErrStuck)
