@@ -109,10 +109,10 @@ steps:
 // TestServerSilentModel: a model that says nothing for longer than a worker may be
 // silent is asked once.
 func TestServerSilentModel(t *testing.T) {
-	m := newModel(t, 4*time.Second)
+	m := newModel(t, 15*time.Second)
 	s := newSite(t, m)
 	ctx := context.Background()
-	run, err := Start(ctx, s.client, program(t, "name: silent\nsteps:\n- user: hi\n- gen: {name: x, max_tokens: 5}\n- return: x\n"), nil, StartOptions{Name: "silent", Heartbeat: time.Second})
+	run, err := Start(ctx, s.client, program(t, "name: silent\nsteps:\n- user: hi\n- gen: {name: x, max_tokens: 5}\n- return: x\n"), nil, StartOptions{Name: "silent", Heartbeat: 5 * time.Second})
 	require.NoError(t, err)
 	_, err = run.Report(ctx)
 	require.NoError(t, err)
