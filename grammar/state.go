@@ -162,9 +162,12 @@ func (s State) Forced() []byte {
 // [State.Mask] and [State.Accept] too: a run that never calls Jump is led
 // through the same tokens one at a time. So the tokens of a run do not depend
 // on whether Jump is used, only the number of model calls does.
+//
+// Of a text that is forced without an end in sight it returns some thousand tokens;
+// a further call goes on.
 func (s State) Jump() ([]int32, State) {
 	var out []int32
-	for len(s.plan) > 0 {
+	for len(s.plan) > 0 && len(out) < maxJump {
 		plan := s.plan
 		for range plan {
 			next, err := s.Accept(s.plan[0])
@@ -177,6 +180,9 @@ func (s State) Jump() ([]int32, State) {
 	}
 	return out, s
 }
+
+// maxJump is the number of tokens after which Jump adds no more pieces of forced text.
+const maxJump = 2048
 
 // CanEnd reports whether the text may end here.
 func (s State) CanEnd() bool { return s.at.canEnd }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"sync"
@@ -294,5 +295,32 @@ func TestMaskBudget(t *testing.T) {
 	}
 	if g.m.masks.bytes > 4000 {
 		t.Errorf("%d bytes of masks are kept", g.m.masks.bytes)
+	}
+}
+
+// TestJumpsAreBounded: a text that is forced for very long comes in pieces, which
+// together are all of it.
+func TestJumpsAreBounded(t *testing.T) {
+	const n = 40000
+	tok := learnBPE(bpeText, 60)
+	s := mustCompile(t, Spec{Regex: fmt.Sprintf("^a{%d}$", n)}, tok.vocab()).Start()
+	total, jumps := 0, 0
+	for !s.Done() {
+		ids, next := s.Jump()
+		if len(ids) == 0 {
+			// The end of a piece of forced text is left to the model.
+			ids = []int32{tok.encode([]byte("a"))[0]}
+			var err error
+			if next, err = s.Accept(ids[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(ids) > maxJump+4096 {
+			t.Fatalf("%d tokens at once", len(ids))
+		}
+		total, jumps, s = total+len(tok.decode(ids)), jumps+1, next
+	}
+	if total != n || jumps < 4 {
+		t.Errorf("%d bytes in %d jumps, want %d in several", total, jumps, n)
 	}
 }

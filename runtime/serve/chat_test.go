@@ -420,3 +420,17 @@ func TestModelsByName(t *testing.T) {
 		t.Error(status)
 	}
 }
+
+// TestWhatElseAMemberMayBe: a member that may be a string or a list is told to be either.
+func TestWhatElseAMemberMayBe(t *testing.T) {
+	c := serveFor(t, puppet.New(), nil)
+	for path, body := range map[string]tree{
+		"/v1/chat/completions": {"messages": []any{tree{"role": "user", "content": 5}}},
+		"/generate":            {"text": 5},
+	} {
+		_, out := c.post(path, body)
+		if text, _ := at(out, "error", "message").(string); !strings.Contains(text, "a string or a list of") {
+			t.Errorf("%s: %q", path, text)
+		}
+	}
+}

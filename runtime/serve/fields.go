@@ -200,12 +200,18 @@ func (f *fields) within(name string, raw json.RawMessage) *fields {
 
 // list reads a member that is a list.
 func (f *fields) list(name string) (items []json.RawMessage, ok bool) {
+	return f.listOr(name, "a list")
+}
+
+// listOr is list for a member that may be something else too, which has been looked
+// for; want says what it may be.
+func (f *fields) listOr(name, want string) (items []json.RawMessage, ok bool) {
 	raw := f.raw(name)
 	if raw == nil {
 		return nil, false
 	}
 	if json.Unmarshal(raw, &items) != nil {
-		f.fail(name, "is to be a list")
+		f.fail(name, "is to be %s", want)
 		return nil, false
 	}
 	return items, true

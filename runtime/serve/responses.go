@@ -373,7 +373,7 @@ func readText(m *fields, name string) string {
 	if s, ok := jsonString(raw); ok || raw == nil {
 		return s
 	}
-	parts, _ := m.list(name)
+	parts, _ := m.listOr(name, "a string or a list of parts")
 	var b strings.Builder
 	for i, raw := range parts {
 		p := m.within(fmt.Sprintf("%s.%d", name, i), raw)

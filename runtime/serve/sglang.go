@@ -249,7 +249,7 @@ func (s *Server) sglangPrompts(f *fields) (list []prompt, single bool, err error
 		err := one(s.fromText("text", text))
 		return list, true, err
 	} else {
-		items, _ := f.list("text")
+		items, _ := f.listOr("text", "a string or a list of strings")
 		for _, item := range items {
 			text, ok := jsonString(item)
 			if !ok {
