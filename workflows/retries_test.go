@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,13 +33,13 @@ func TestOneOwnerOfRetriesOnTheWire(t *testing.T) {
 		"reset 1": {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, 1, 2, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked := 0
+			var asked atomic.Int32 // a reset connection orders nothing
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != http.MethodPost {
 					w.WriteHeader(404)
 					return
 				}
-				if asked++; asked <= c.fails {
+				if int(asked.Add(1)) <= c.fails {
 					c.answer(w)
 					return
 				}
@@ -52,7 +53,7 @@ func TestOneOwnerOfRetriesOnTheWire(t *testing.T) {
 			r := newRig(t, be, nil, fmt.Sprintf(once, ""), nil, StartOptions{Retry: Retry{Attempts: attempts}})
 			begin := r.env.Now()
 			_, err = r.run()
-			require.Equal(t, c.asked, asked)
+			require.EqualValues(t, c.asked, asked.Load())
 			require.GreaterOrEqual(t, r.env.Now().Sub(begin), c.after)
 			if c.code == "" {
 				require.NoError(t, err)
