@@ -6,7 +6,7 @@ import "testing"
 // something.
 func TestReadMeter(t *testing.T) {
 	if testing.Short() {
-		t.Skip("256 MiB of memory")
+		t.Skip("-short: takes 256 MiB of memory")
 	}
 	r, err := NewReadMeter(2)
 	if err != nil {

@@ -10,6 +10,7 @@ asks how often the expected answers are the model's own choice.
 
 import argparse
 import json
+import os
 import random
 import re
 
@@ -225,7 +226,7 @@ def load(path):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("model", nargs="?")
-    p.add_argument("--runbook", default="../../../examples/triage/runbook.md")
+    p.add_argument("--runbook", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../examples/triage/runbook.md"))
     p.add_argument("--alerts")
     p.add_argument("--n", type=int, default=200)
     p.add_argument("--seed", type=int, default=20260)
