@@ -30,20 +30,7 @@ func TestServerManyBranches(t *testing.T) {
 	m := newModel(t, 0)
 	s := newSite(t, m)
 	ctx := context.Background()
-	run, err := Start(ctx, s.client, program(t, `
-name: many
-inputs: {items: "[]int"}
-steps:
-- user: Begin.
-- fork:
-    name: all
-    over: items
-    steps:
-    - user: ${item}
-    - gen: {name: x, max_tokens: 2}
-    yield: x
-- return: len(all)
-`), lang.Args{"items": numbers(3000)}, StartOptions{Name: "many"})
+	run, err := Start(ctx, s.client, program(t, manyBranches), lang.Args{"items": numbers(3000)}, StartOptions{Name: "many"})
 	require.NoError(t, err)
 	report, err := run.Report(ctx)
 	require.NoError(t, err)

@@ -554,13 +554,8 @@ steps:
 	require.ErrorAs(t, err, &canceled)
 }
 
-// TestManyBranches: more branches than a server takes pending activities.
-func TestManyBranches(t *testing.T) {
-	n := 3000
-	if testing.Short() {
-		n = 300
-	}
-	r := newRig(t, puppet.Null{}, nil, `
+// manyBranches forks over a list.
+const manyBranches = `
 name: many
 inputs: {items: "[]int"}
 steps:
@@ -573,7 +568,15 @@ steps:
     - gen: {name: x, max_tokens: 2}
     yield: x
 - return: len(all)
-`, lang.Args{"items": numbers(n)}, StartOptions{})
+`
+
+// TestManyBranches: more branches than a server takes pending activities.
+func TestManyBranches(t *testing.T) {
+	n := 3000
+	if testing.Short() {
+		n = 300
+	}
+	r := newRig(t, puppet.Null{}, nil, manyBranches, lang.Args{"items": numbers(n)}, StartOptions{})
 	var mu sync.Mutex
 	now, most := 0, 0
 	r.env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
