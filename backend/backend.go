@@ -159,6 +159,14 @@ type Request struct {
 	// NoJump turns jump-forward off: forced tokens are then fed one forward
 	// pass each. The output is the same.
 	NoJump bool `json:"no_jump,omitempty"`
+	// CloseAtLimit closes a text with a constraint when it comes to its limit of
+	// tokens: of the tokens that the model chooses none is taken after which the text
+	// could not come to an end within the limit, and one that leads to an end is
+	// written in its place (Result.Closed counts these). The result still finishes
+	// with FinishLength, and is a text of the constraint. Where no end is within reach
+	// from the beginning, and on backends whose capabilities do not say CloseAtLimit,
+	// the text is cut as others are.
+	CloseAtLimit bool `json:"close_at_limit,omitempty"`
 	// Progress asks for deltas that say how much of the prompt is computed, from
 	// backends that know.
 	Progress bool `json:"progress,omitempty"`
@@ -272,6 +280,9 @@ type Result struct {
 	// ContextFull is the tokens of the context, if the generation ended because
 	// it was full before MaxTokens were there; else, or if that is unknown, 0.
 	ContextFull int `json:"context_full,omitempty"`
+	// Closed is the number of tokens that were written to close the text at its limit,
+	// in the place of those that the model chose.
+	Closed int `json:"closed,omitempty"`
 	// Matched is the stop string that ended it, or the regular expression, if one
 	// did.
 	Matched string `json:"matched,omitempty"`
@@ -340,6 +351,8 @@ type Capabilities struct {
 	Raw        bool `json:"raw"` // takes turns without a chat template
 	TokenRules bool `json:"token_rules"`
 	Tags       bool `json:"tags"` // structural tags
+	// CloseAtLimit: it closes constrained texts that come to their limit.
+	CloseAtLimit bool `json:"close_at_limit"`
 	// OpenTurns: it goes on with a turn that has text.
 	OpenTurns bool `json:"open_turns"`
 	// Beside Score, for the methods of the same names: ScoreTokens are those that

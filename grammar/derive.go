@@ -343,6 +343,7 @@ func (m *machine) forget(mark int) {
 	}
 	maps.DeleteFunc(m.reaches, func(id nodeID, _ int) bool { return gone(id) })
 	maps.DeleteFunc(m.inners, func(id nodeID, _ *inner) bool { return gone(id) })
+	maps.DeleteFunc(m.ends.lexemes, func(id nodeID, _ ending) bool { return gone(id) })
 	clear(m.pairs.known)
 }
 

@@ -371,12 +371,18 @@ func (w *writer) costs(o *objectNode, p *objectPlan, f *frame) restCosts {
 	return c
 }
 
-func (w *writer) lexObject(id frameID, f frame) []item {
-	o, p := w.objects[f.node], w.plan(f.node)
+// nameLead is what stands before the next name of an object, its quote included.
+func (w *writer) nameLead(f frame) nodeID {
 	lead := w.cat(w.blank(f.depth+1), w.bytes(`"`))
 	if f.started {
 		lead = w.seq(w.before(f.depth), w.bytes(","), lead)
 	}
+	return lead
+}
+
+func (w *writer) lexObject(id frameID, f frame) []item {
+	o, p := w.objects[f.node], w.plan(f.node)
+	lead := w.nameLead(f)
 	var out []item
 	// Names that may come next.
 	allowed := func(i int32) bool {

@@ -63,6 +63,7 @@ type machine struct {
 	crossed  map[crossKey][]crossing
 	pairs    pairs
 	effort   effort
+	ends     endings
 	build    builder
 }
 

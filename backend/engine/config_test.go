@@ -47,7 +47,7 @@ func TestInfo(t *testing.T) {
 	if info.Model != "fake" || info.Fingerprint != "fake-1" || info.ContextLength != 2048 {
 		t.Errorf("%+v", info)
 	}
-	if c := info.Capabilities; c != (backend.Capabilities{JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true, TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true, TokenRules: true, Tags: true, OpenTurns: true, ScoreTokens: true, ScoreExact: true}) {
+	if c := info.Capabilities; c != (backend.Capabilities{JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true, TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true, TokenRules: true, Tags: true, OpenTurns: true, ScoreTokens: true, ScoreExact: true, CloseAtLimit: true}) {
 		t.Errorf("%+v", c)
 	}
 }

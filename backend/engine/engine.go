@@ -366,7 +366,7 @@ func (e *Engine) Info() backend.Info {
 		Capabilities: backend.Capabilities{
 			JSONSchema: true, Regex: true, EBNF: true, Choices: true, Score: true,
 			TokenIDs: true, ForkHints: true, Logprobs: true, Seed: true, Raw: true, TokenRules: true, Tags: true,
-			OpenTurns: true, ScoreTokens: true, ScoreExact: true,
+			OpenTurns: true, ScoreTokens: true, ScoreExact: true, CloseAtLimit: true,
 		},
 	}
 }

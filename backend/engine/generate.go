@@ -108,7 +108,7 @@ func (g *generation) begin(s *sequence, compiled *grammar.Grammar) (err error) {
 		}
 	}()
 	if compiled != nil {
-		g.constrained, g.state = true, compiled.Start()
+		g.constrained, g.state, g.closing = true, compiled.Start(), g.req.CloseAtLimit
 	}
 	g.advance(s, 0)
 	g.replay(s)
@@ -118,7 +118,9 @@ func (g *generation) begin(s *sequence, compiled *grammar.Grammar) (err error) {
 // replay appends what an earlier attempt generated, as if it had just been drawn.
 // What does not fit, since the model or the request is another, is not used.
 func (g *generation) replay(s *sequence) {
-	if g.req.Logprobs { // those of the earlier attempt are lost
+	// The log-probabilities of the earlier attempt are lost, and which of its tokens
+	// closed the text is not known.
+	if g.req.Logprobs || g.closing {
 		return
 	}
 	for {

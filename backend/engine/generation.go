@@ -24,6 +24,8 @@ type generation struct {
 	rules  *tokenRules // nil without any
 
 	constrained bool
+	closing     bool // what is open is closed at the limit
+	closed      int  // tokens written for that
 	state       grammar.State
 	ready       []uint64 // mask of state, if prepared
 	prepared    bool
@@ -194,6 +196,7 @@ func (g *generation) draw(s *sequence, pos int, logits []float32) (backend.Token
 	if err != nil {
 		return 0, fmt.Errorf("%w: after %d tokens", err, g.generated())
 	}
+	t = g.close(t, s.tokens[s.prompt:pos])
 	if g.req.Logprobs && !g.engine.isEnd(t) && !g.rules.stops(t) {
 		g.note(t, raw, lse)
 	}
@@ -279,7 +282,12 @@ func (g *generation) advance(s *sequence, pass uint64) {
 	}
 }
 
-func (g *generation) end(reason backend.FinishReason) { g.finished, g.reason = true, reason }
+func (g *generation) end(reason backend.FinishReason) {
+	if g.closed > 0 {
+		reason = backend.FinishLength
+	}
+	g.finished, g.reason = true, reason
+}
 
 // finish ends the generation. The counters of the engine are the loop's: a
 // generation that never got there calls it with its own goroutine and has none
@@ -295,7 +303,7 @@ func (g *generation) finish(e *Engine, s *sequence, err error) {
 // result closes the stream and says what the generation was and cost.
 func (g *generation) result(s *sequence) *backend.Result {
 	at := -1
-	r := &backend.Result{Finish: g.reason, StopToken: g.stopID}
+	r := &backend.Result{Finish: g.reason, StopToken: g.stopID, Closed: g.closed}
 	if g.reason == backend.FinishLength && (g.req.MaxTokens == 0 || g.limit < g.req.MaxTokens) {
 		r.ContextFull = g.engine.context
 	}

@@ -33,6 +33,8 @@ func realMatrix(t *testing.T, kv model.KVType) {
 			{Turns: []backend.Turn{user("Name a colour.")}, MaxTokens: 12, IgnoreEOS: true, Logprobs: true, Sampling: backend.Sampling{Temperature: 1, Seed: 5}},
 			{Turns: []backend.Turn{user("Is it out of memory?")}, MaxTokens: 40, Logprobs: true,
 				Constraint: backend.Constraint{JSONSchema: []byte(`{"type":"object","properties":{"reason":{"enum":["OOMKilled","NodeNotReady"]},"sure":{"type":"boolean"}},"required":["reason","sure"],"additionalProperties":false}`)}},
+			{Turns: []backend.Turn{user("Who is it?")}, MaxTokens: 24, Logprobs: true, CloseAtLimit: true,
+				Constraint: backend.Constraint{JSONSchema: []byte(personSchema)}},
 		}
 		for i, r := range list {
 			r.ID = fmt.Sprint("request ", i)

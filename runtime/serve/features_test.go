@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -85,6 +86,8 @@ const (
 	why          = "choices.0.finish_reason"
 )
 
+var schemaText = tree{"type": "json_schema", "json_schema": tree{"name": "s", "schema": tree{"type": "string"}}}
+
 func schemaOf(s string) tree {
 	return tree{"type": "json_schema", "json_schema": tree{"name": "s", "strict": true, "schema": tree{"const": s}}}
 }
@@ -157,6 +160,15 @@ func features() []feature {
 		{row: "chat: response_format text", path: chatPath, body: chatOf("response_format", tree{"type": "text"}), want: tree{said: letters}},
 		{row: "chat: response_format json_object", path: chatPath, body: chatOf("response_format", tree{"type": "json_object"}), asked: func(r *backend.Request) bool { return string(r.Constraint.JSONSchema) == `{"type":"object"}` }},
 		{row: "chat: response_format json_schema", path: chatPath, body: chatOf("response_format", schemaOf("q")), want: tree{said: `"q"`, why: "stop"}},
+		{row: "chat: an answer in a form is closed at the limit", path: chatPath, body: chatOf("response_format", schemaText, "max_tokens", 5), want: tree{said: `"abc"`, why: "length", "usage.coppice.closed_tokens": 1.0}},
+		{row: "chat: close_at_limit false", path: chatPath, body: chatOf("response_format", schemaText, "max_tokens", 5, "close_at_limit", false), want: tree{said: `"abcd`, why: "length", "usage.coppice.closed_tokens": 0.0}},
+		{row: "chat: closed in a stream", path: chatPath, body: chatOf("response_format", schemaText, "max_tokens", 5, "stream", true, "logprobs", true), want: tree{why: "length"}, check: func(got tree) bool {
+			return chatText(got["events"].([]tree), 0) == `"abc"` && len(events(got, "choices.0.logprobs.content.0.token")) == 5
+		}},
+		{row: "chat: a call is not closed", path: chatPath, body: tools(tree{"type": "function", "function": tree{"name": "weather"}}, "temperature", 0, "max_tokens", 14), check: func(got tree) bool {
+			args, _ := place(got, "choices.0.message.tool_calls.0.function.arguments").(string)
+			return place(got, why) == "length" && args != "" && !json.Valid([]byte(args))
+		}},
 		{row: "chat: tools, tool_choice none", path: chatPath, body: tools("none", "temperature", 0), want: tree{said: letters, why: "stop"}, check: func(got tree) bool { return place(got, "choices.0.message.tool_calls") == nil }},
 		{row: "chat: tools, tool_choice auto", path: chatPath, body: tools("auto"), asked: func(r *backend.Request) bool {
 			return strings.Contains(r.Turns[0].Text(), "weather") && r.Constraint.IsZero()
@@ -192,6 +204,7 @@ func features() []feature {
 			return len(r.Turns) == 2 && r.Turns[0].Text() == "i" && r.Turns[0].Role == backend.System && r.Turns[1].Text() == "u"
 		}},
 		{row: "responses: text.format json_schema", path: responsePath, body: tree{"input": "x", "text": tree{"format": tree{"type": "json_schema", "name": "s", "strict": true, "schema": tree{"const": "q"}}}}, want: tree{"output.0.content.0.text": `"q"`}},
+		{row: "responses: text.format is closed at the limit", path: responsePath, body: tree{"input": "x", "temperature": 0, "max_output_tokens": 5, "text": tree{"format": tree{"type": "json_schema", "name": "s", "schema": tree{"type": "string"}}}}, want: tree{"output.0.content.0.text": `"abc"`, "status": "incomplete", "incomplete_details.reason": "max_output_tokens"}},
 		{row: "responses: tools", path: responsePath, body: tree{"input": "x", "tool_choice": "required", "parallel_tool_calls": false, "tools": []any{tree{"type": "function", "name": "now"}}}, want: tree{"output.0.type": "function_call", "output.0.name": "now", "output.0.arguments": "{}", "output.0.call_id": "*"}},
 		{row: "responses: streaming events", path: responsePath, body: tree{"input": "x", "temperature": 0, "stream": true}, want: tree{"type": "response.completed", "response.output.0.content.0.text": letters}, check: func(got tree) bool {
 			return strings.Join(strings.Fields(fmt.Sprint(events(got, "delta")...)), "") == letters && place(got["events"].([]tree)[0], "type") == "response.created"
@@ -244,6 +257,8 @@ func features() []feature {
 		{row: "SGLang: no_stop_trim", path: nativePath, body: nativeOf("stop", "c", "no_stop_trim", true), want: tree{"text": "abc"}},
 		{row: "SGLang: regex", path: nativePath, body: nativeOf("regex", "qr"), want: tree{"text": "qr"}},
 		{row: "SGLang: json_schema as text", path: nativePath, body: nativeOf("json_schema", `{"const":7}`), want: tree{"text": "7"}},
+		{row: "SGLang: json_schema is closed at the limit", path: nativePath, body: nativeOf("json_schema", `{"type":"string"}`), want: tree{"text": `"ab"`, "meta_info.finish_reason.type": "length", "meta_info.coppice.closed_tokens": 1.0}},
+		{row: "SGLang: close_at_limit false", path: nativePath, body: nativeOf("json_schema", `{"type":"string"}`, "close_at_limit", false), want: tree{"text": `"abc`, "meta_info.finish_reason.type": "length"}},
 		{row: "SGLang: ebnf", path: nativePath, body: nativeOf("ebnf", `root ::= "qr"`), want: tree{"text": "qr"}},
 		{row: "SGLang: min_new_tokens", path: nativePath, body: nativeOf("min_new_tokens", 30, "max_new_tokens", 31), check: func(got tree) bool { return place(got, "meta_info.completion_tokens").(float64) >= 30 }},
 		{row: "SGLang: ignore_eos", path: nativePath, body: nativeOf("ignore_eos", true, "max_new_tokens", 40), want: tree{"meta_info.completion_tokens": 40.0}},

@@ -207,6 +207,7 @@ func (s *Server) one(ctx context.Context, j *job, index int, emit func(backend.D
 		req.ID = fmt.Sprintf("%s/%d", j.id, index)
 	}
 	req.Turns = c.prompt.turns
+	req.CloseAtLimit = j.base.CloseAtLimit && !free(j.base.Constraint)
 	if k := index % j.n; k > 0 {
 		req.Sampling.Seed += uint64(k) * 0x9e3779b97f4a7c15
 	}
@@ -399,6 +400,7 @@ type usage struct {
 		ForcedTokens   int `json:"forced_tokens"`
 		ForwardPasses  int `json:"forward_passes"`
 		ComputedTokens int `json:"computed_tokens"`
+		ClosedTokens   int `json:"closed_tokens"` // in place of the model's own, at the limit
 	} `json:"coppice"`
 }
 
@@ -423,6 +425,7 @@ func usageOf(choices []*choice) usage {
 		u.CompletionDetails.ReasoningTokens += c.thought
 		u.Coppice.ForcedTokens += r.ForcedTokens
 		u.Coppice.ComputedTokens += r.ComputedTokens
+		u.Coppice.ClosedTokens += c.result.Closed
 		passes = append(passes, r.Passes...)
 	}
 	for _, n := range cached {

@@ -108,7 +108,7 @@ func TestTokenRules(t *testing.T) {
 	m := puppet.New()
 	m.OnAny().Reply("x")
 	bare := serveFor(t, m, nil)
-	for param, v := range map[string]any{"allowed_token_ids": []any{1}, "stop_token_ids": []any{1}, "bad_words": []any{"x"}} {
+	for param, v := range map[string]any{"allowed_token_ids": []any{1}, "stop_token_ids": []any{1}, "bad_words": []any{"x"}, "close_at_limit": true} {
 		bare.refused("/v1/chat/completions", ask("a", param, v), 400, param)
 	}
 	bare.ok("/v1/chat/completions", ask("a", "stop_token_ids", []any{256})) // the end token stops it anyway

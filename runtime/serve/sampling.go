@@ -183,6 +183,7 @@ func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	r.IgnoreEOS = f.flag("ignore_eos", false) && r.Constraint.IsZero()
 	r.Stop = s.readStop(f, "stop", maxStops, &r.Tokens, r.IgnoreEOS)
 	s.readRules(f, &r.Tokens)
+	r.CloseAtLimit = s.readClosing(f)
 	j.keepStop = f.flag("include_stop_str_in_output", false)
 	r.MinTokens = int(f.whole("min_tokens", 0, 0, math.MaxInt32))
 	r.Salt = t.salt(readSalt(f, "cache_salt"))
@@ -191,6 +192,17 @@ func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	f.refuse("use logit_bias, allowed_token_ids, bad_words or a grammar", "logits_processors")
 	f.refuse("sampling is the only way to generate", "use_beam_search", "repetition_detection")
 	f.refuse("only log-probabilities of the likeliest tokens are shown", "logprob_token_ids")
+}
+
+// readClosing reads close_at_limit: whether an answer in a given form is closed
+// where its limit of tokens would cut it. It is, unless it is said otherwise.
+func (s *Server) readClosing(f *fields) bool {
+	can := s.info.Capabilities.CloseAtLimit
+	closes := f.flag("close_at_limit", can)
+	if closes && !can {
+		f.fail("close_at_limit", "is not supported: this model cuts what comes to its limit")
+	}
+	return closes
 }
 
 // constrain limits the output of a job by what the field at stands for.

@@ -57,6 +57,7 @@ type (
 		ForcedTokens   int `json:"forced_tokens"`
 		ForwardPasses  int `json:"forward_passes"`
 		ComputedTokens int `json:"computed_tokens"`
+		ClosedTokens   int `json:"closed_tokens"`
 	}
 	// sglangEntry is [logprob or null, id, text or null].
 	sglangEntry [3]any
@@ -72,7 +73,7 @@ func init() {
 	for _, n := range strings.Fields(`max_new_tokens min_new_tokens n stop stop_token_ids stop_regex temperature top_p top_k
 		min_p frequency_penalty presence_penalty repetition_penalty ignore_eos regex json_schema ebnf structural_tag
 		skip_special_tokens spaces_between_special_tokens no_stop_trim stream_interval logit_bias sampling_seed
-		beam_width custom_params`) {
+		beam_width custom_params close_at_limit`) {
 		samplingNames[n] = true
 	}
 }
@@ -197,6 +198,7 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 	if b.MinTokens > b.MaxTokens {
 		p.fail("min_new_tokens", "is more than max_new_tokens")
 	}
+	b.CloseAtLimit = s.readClosing(p)
 	q.keepStop = p.flag("no_stop_trim", false)
 	q.n, q.countAt = int(p.whole("n", 1, 1, int64(s.cfg.Limits.Choices))), "sampling_params.n"
 	b.Constraint, q.constraintAt = readConstraint(&fields{members: pick(p, "regex", "json_schema", "ebnf", "structural_tag"), path: p.path, first: p.first})
@@ -306,7 +308,7 @@ func (s *Server) sglangEnd(q *sglangRequest, i int, c *choice) sglangAnswer {
 	out.Meta = sglangMeta{
 		ID: q.id, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens,
 		CachedTokens: u.PromptDetails.CachedTokens, WeightVersion: "default", Latency: &latency,
-		Coppice: &sglangCost{u.Coppice.ForcedTokens, u.Coppice.ForwardPasses, u.Coppice.ComputedTokens},
+		Coppice: &sglangCost{u.Coppice.ForcedTokens, u.Coppice.ForwardPasses, u.Coppice.ComputedTokens, u.Coppice.ClosedTokens},
 	}
 	switch {
 	case r.Finish == backend.FinishLength:

@@ -320,6 +320,7 @@ func (s *Server) limitByTools(f *fields, j *job, tools *toolset, style toolStyle
 			f.fail(j.constraintAt, "and tool_choice both limit the output; use one of them")
 		}
 		s.constrain(j, c, "tools")
+		j.base.CloseAtLimit = false // a call that nobody made is worse than half of one
 	case !free(j.base.Constraint):
 		tools.choice = toolsNone // an answer in a given form is no call
 	case j.constraintAt == "" && s.info.Capabilities.Tags:
