@@ -147,14 +147,19 @@ func (q *Queries) mask(s []float32, i, base int) (lo, hi int) {
 
 // tile computes one tile over the pages that start at position base.
 func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int32, first, t int) {
-	if len(next) < len(pages) {
-		next = pages
-	}
 	n := len(pages) * pagePositions
 	q.sa = scoreArgs{
 		q: &q.q[first*q.dim], k: &kv.Data[kv.Keys], pages: &pages[0], np: len(pages),
 		stride: kv.Stride, dim: q.dim, s: &q.s[0], pairs: &q.pairs[first*q.dim/2],
-		values: 2 * (kv.Values - kv.Keys),
+		values: 2 * (kv.Values - kv.Keys), near: 1,
+	}
+	keys := 2 * (kv.Keys - kv.Values)
+	switch {
+	case inRow(pages):
+		next, keys = pages, 0
+		q.sa.values, q.sa.near = 0, len(pages)
+	case len(next) < len(pages):
+		next = pages
 	}
 	scores(&q.sa, t)
 	for i := range t {
@@ -169,10 +174,20 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int
 	q.ma = mixArgs{
 		p: &q.s[0], v: &kv.Data[kv.Values], pages: &pages[0], np: len(pages),
 		stride: kv.Stride, dim: q.dim, o: &q.o[0], pairs: &q.p[0],
-		next: &next[0], keys: 2 * (kv.Keys - kv.Values),
+		next: &next[0], keys: keys,
 	}
 	mix(&q.ma, t)
 	q.keep(p, span, base, n, first, t, q.dim)
+}
+
+// inRow tells whether pages lie one behind the other.
+func inRow(pages []int32) bool {
+	for i, p := range pages {
+		if p != pages[0]+int32(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // keep stores the results of a tile over span, those of n positions from base

@@ -78,3 +78,27 @@ func TestFold(t *testing.T) {
 		}
 	}
 }
+
+// TestAttendInRow: pages in a row are read in another way than pages that lie apart,
+// to the same bits.
+func TestAttendInRow(t *testing.T) {
+	const dim, pages = 64, 40
+	r := rand.New(rand.NewPCG(7, 7))
+	apart, table := randPaged(r, dim, pages)
+	row := &Paged{Data: make([]uint16, len(apart.Data)), Keys: apart.Keys, Values: apart.Values, Stride: apart.Stride, Dim: dim}
+	straight := make([]int32, len(table))
+	for i, p := range table {
+		straight[i] = int32(i + 3)
+		copy(row.Data[(i+3)*row.Stride:][:row.Stride], apart.Data[int(p)*row.Stride:])
+	}
+	if inRow(table) || !inRow(straight) {
+		t.Fatal("the pages are not as meant")
+	}
+	for _, n := range []int{1, 3, 16, 21} {
+		want := attendAll(rand.New(rand.NewPCG(8, uint64(n))), apart, table, n, true)
+		got := attendAll(rand.New(rand.NewPCG(8, uint64(n))), row, straight, n, true)
+		if !slices.Equal(got, want) {
+			t.Errorf("%d queries: pages in a row give another result", n)
+		}
+	}
+}

@@ -32,7 +32,8 @@ type scoreArgs struct {
 	dim    int
 	s      *float32 // [t][Span]
 	pairs  *uint32  // [dim/2][t]
-	values int      // bytes from a page's keys to its values, which are fetched meanwhile
+	values int      // bytes from a page's keys to what is fetched meanwhile, its values or the keys again
+	near   int      // with so many pages left or fewer the next one is not fetched
 }
 
 // mixArgs are the operands of one tile of weights against a run of pages.
@@ -47,5 +48,5 @@ type mixArgs struct {
 	o      *float32 // [t][dim]
 	pairs  *uint16  // [t][Span]
 	next   *int32   // as many pages, whose keys are fetched meanwhile
-	keys   int      // bytes from a page's values to its keys
+	keys   int      // bytes from a page's values to what is fetched, its keys or the values again
 }

@@ -42,7 +42,7 @@ func TestArgumentOffsets(t *testing.T) {
 		unsafe.Offsetof(g.sx), unsafe.Offsetof(g.xs), unsafe.Offsetof(g.init), unsafe.Offsetof(g.xf),
 		unsafe.Offsetof(g.n), unsafe.Offsetof(g.y), unsafe.Offsetof(g.stride),
 		unsafe.Offsetof(s.q), unsafe.Offsetof(s.k), unsafe.Offsetof(s.pages), unsafe.Offsetof(s.np),
-		unsafe.Offsetof(s.stride), unsafe.Offsetof(s.dim), unsafe.Offsetof(s.s), unsafe.Offsetof(s.pairs), unsafe.Offsetof(s.values),
+		unsafe.Offsetof(s.stride), unsafe.Offsetof(s.dim), unsafe.Offsetof(s.s), unsafe.Offsetof(s.pairs), unsafe.Offsetof(s.values), unsafe.Offsetof(s.near),
 		unsafe.Offsetof(m.p), unsafe.Offsetof(m.v), unsafe.Offsetof(m.pages), unsafe.Offsetof(m.np),
 		unsafe.Offsetof(m.stride), unsafe.Offsetof(m.dim), unsafe.Offsetof(m.o), unsafe.Offsetof(m.pairs), unsafe.Offsetof(m.next), unsafe.Offsetof(m.keys),
 		unsafe.Offsetof(q.x), unsafe.Offsetof(q.q), unsafe.Offsetof(q.sx), unsafe.Offsetof(q.xs),
@@ -55,7 +55,7 @@ func TestArgumentOffsets(t *testing.T) {
 	}
 	want := []uintptr{
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
-		0, 8, 16, 24, 32, 40, 48, 56, 64,
+		0, 8, 16, 24, 32, 40, 48, 56, 64, 72,
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72,
 		0, 8, 16, 24, 32, 40, 48, 56, 64,
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,

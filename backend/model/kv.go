@@ -38,12 +38,13 @@ func ParseKVType(name string) (KVType, error) {
 // A KV is a pool of pages for keys and values, all layers, as bfloat16, half floats
 // or 8-bit integers.
 //
-// Pages come in groups. In a group the keys and the values of a head and layer
-// lie apart, page after page: keys of a page as [HeadDim/2][16 tokens][2], values
-// as [8 pairs of tokens][HeadDim][2], as compute.Paged wants them; integers as
-// compute.PagedInt8 does, their scales behind all of them. So a sequence on
-// consecutive pages is read as two or three streams per head, 16 pages of each at
-// a time, which is what memory does best, and a short one touches little memory.
+// Pages come in groups. In a group those of a head and layer lie together, the keys
+// of a span of attention and then its values: keys of a page as [HeadDim/2][16
+// tokens][2], values as [8 pairs of tokens][HeadDim][2], as compute.Paged wants them;
+// integers as compute.PagedInt8 does, keys, values and scales each on their own. So
+// a sequence on consecutive pages is read as one stream per head, in the order in
+// which attention needs it, which is what memory does best, and a short sequence
+// touches little memory.
 //
 // Memory is reserved at once and used as pages are written. A KV belongs to
 // the Model that made it. Its methods may not run during a Forward on it.
@@ -52,8 +53,9 @@ type KV struct {
 	pages int
 	group int // pages of a group
 	parts int // runs of a group's pages in data, or in each of the others
+	block int // keys of so many pages are followed by their values; 0 if these lie elsewhere
 	mem   *compute.Memory
-	data  []uint16 // bfloat16, half floats: [group][layer][kv head][keys, values][page]
+	data  []uint16 // bfloat16, half floats: [group][layer][kv head][block][keys, values][page]
 
 	keys   []uint8  // integers: [group][layer][kv head][page]
 	values []int8   // the same
@@ -69,25 +71,28 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 		return nil, fmt.Errorf("model: a KV needs at least one page, got %d", pages)
 	}
 	n := m.storedPage()
+	group := PageGroup
+	for pages <= group/2 {
+		group /= 2
+	}
+	room := (pages + group - 1) / group * group
 	if pages > (1<<46)/n || pages > math.MaxInt32/(2*m.cfg.Layers*m.cfg.KVHeads) { // slots are of 32 bits
 		return nil, fmt.Errorf("model: a KV of %d pages of %d bytes is too large", pages, n)
 	}
-	mem, err := compute.NewMemory(pages * n)
+	mem, err := compute.NewMemory(room * n)
 	if err != nil {
 		return nil, fmt.Errorf("model: memory for %d KV pages of %d bytes: %w", pages, n, err)
 	}
-	k := &KV{m: m, pages: pages, group: PageGroup, parts: 2 * m.cfg.Layers * m.cfg.KVHeads, mem: mem}
-	for pages%k.group != 0 {
-		k.group /= 2
-	}
+	k := &KV{m: m, pages: pages, group: group, parts: 2 * m.cfg.Layers * m.cfg.KVHeads, mem: mem}
 	if m.kvType == Int8 {
 		k.parts /= 2
 		data, _ := compute.Int8Page(m.cfg.HeadDim)
-		data *= pages * m.cfg.Layers * m.cfg.KVHeads
+		data *= room * m.cfg.Layers * m.cfg.KVHeads
 		k.keys, k.values = mem.Bytes()[:data], mem.Int8s()[data:2*data]
 		k.scales = mem.Uint16s()[data:]
 	} else {
 		k.data = mem.Uint16s()
+		k.block = min(spanPages, k.group)
 	}
 	if m.reference {
 		if k.full, err = compute.NewMemory(pages * m.layerPage() * m.cfg.Layers * 4); err != nil {
@@ -99,14 +104,27 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 	return k, nil
 }
 
-// PageGroup is the number of pages of a group, if that of the pool is a multiple
-// of it; else it is the largest power of two that divides it.
+// PageGroup is the number of pages of a group. A pool of fewer pages is one group,
+// of as many as the next power of two says; else what the last group lacks is
+// reserved, but never used.
 const PageGroup = 32
 
 // slot returns the place of a page's first run, in runs of one page.
 func (k *KV) slot(page int32) int32 {
-	g := int32(k.group)
-	return page/g*g*int32(k.parts) + page%g
+	g, b := int32(k.group), int32(k.block)
+	in := page % g
+	if b > 0 {
+		in = in/b*2*b + in%b
+	}
+	return page/g*g*int32(k.parts) + in
+}
+
+// run returns the place of the run of a part's page that slot gives.
+func (k *KV) run(part int, slot int32) int {
+	if k.block == 0 {
+		return part*k.group + int(slot)
+	}
+	return part/2*2*k.group + part%2*k.block + int(slot)
 }
 
 // exact returns the key (part 0) or value (part 1) of a position in float32.
@@ -147,17 +165,16 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 	if tokens <= 0 || dst == src {
 		return
 	}
-	from, to := int(k.slot(src)), int(k.slot(dst))
 	for part := range k.parts {
-		first := part * k.group
+		from, to := k.run(part, k.slot(src)), k.run(part, k.slot(dst))
 		if k.m.kvType == Int8 {
 			data, scales := compute.Int8Page(k.m.cfg.HeadDim)
-			copyPage(k.keys, data, first+to, first+from)
-			copyPage(k.values, data, first+to, first+from)
-			copyPage(k.scales, scales, first+to, first+from)
+			copyPage(k.keys, data, to, from)
+			copyPage(k.values, data, to, from)
+			copyPage(k.scales, scales, to, from)
 			continue
 		}
-		copyPage(k.data, k.m.cfg.HeadDim*PageSize, first+to, first+from)
+		copyPage(k.data, k.m.cfg.HeadDim*PageSize, to, from)
 	}
 	if k.m.reference {
 		for part := range k.m.cfg.Layers * k.m.cfg.KVHeads {
@@ -175,7 +192,7 @@ func (k *KV) head(layer, head int) compute.Paged {
 	n := k.m.cfg.HeadDim * PageSize
 	part := (layer*k.m.cfg.KVHeads + head) * 2
 	return compute.Paged{
-		Data: k.data, Keys: part * k.group * n, Values: (part + 1) * k.group * n,
+		Data: k.data, Keys: k.run(part, 0) * n, Values: k.run(part+1, 0) * n,
 		Stride: n, Dim: k.m.cfg.HeadDim,
 	}
 }

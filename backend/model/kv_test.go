@@ -39,7 +39,7 @@ func TestPageGroups(t *testing.T) {
 		s := tinySpecs()["llama"]
 		s.kv = kind
 		m := s.load(t, 1, 1)
-		for _, c := range []struct{ pages, group int }{{1, 1}, {3, 1}, {6, 2}, {31, 1}, {32, 32}, {40, 8}, {96, 32}} {
+		for _, c := range []struct{ pages, group int }{{1, 1}, {3, 4}, {6, 8}, {31, 32}, {32, 32}, {40, 32}, {96, 32}} {
 			kv, err := m.NewKV(c.pages)
 			if err != nil {
 				t.Fatal(err)
@@ -47,11 +47,12 @@ func TestPageGroups(t *testing.T) {
 			if kv.group != c.group {
 				t.Errorf("%s: groups of %d pages in a pool of %d, want %d", kind, kv.group, c.pages, c.group)
 			}
+			room := (c.pages + c.group - 1) / c.group * c.group
 			taken := map[int32]bool{}
 			for p := range int32(c.pages) {
-				for part := range int32(kv.parts) {
-					run := kv.slot(p) + part*int32(kv.group)
-					if run < 0 || int(run) >= c.pages*kv.parts || taken[run] {
+				for part := range kv.parts {
+					run := int32(kv.run(part, kv.slot(p)))
+					if run < 0 || int(run) >= room*kv.parts || taken[run] {
 						t.Fatalf("%s: pool of %d: part %d of page %d at run %d is outside or taken", kind, c.pages, part, p, run)
 					}
 					taken[run] = true

@@ -120,7 +120,7 @@ func packPlain(j *packJob, buf []byte) error {
 // pages are slots. A page of Float16 is [16 tokens][HeadDim], as it comes.
 func (k *KV) half(layer, head int, pages []int32, pos, part int) []uint16 {
 	hd := k.m.cfg.HeadDim
-	run := ((layer*k.m.cfg.KVHeads+head)*2+part)*k.group + int(pages[pos/PageSize])
+	run := k.run((layer*k.m.cfg.KVHeads+head)*2+part, pages[pos/PageSize])
 	return k.data[(run*PageSize+pos%PageSize)*hd:][:hd]
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Offsets in scoreArgs and mixArgs.
 const (
-	scoreQ, scoreK, scorePages, scoreNP, scoreStride, scoreDim, scoreS, scorePairs, scoreValues = 0, 8, 16, 24, 32, 40, 48, 56, 64
+	scoreQ, scoreK, scorePages, scoreNP, scoreStride, scoreDim, scoreS, scorePairs, scoreValues, scoreNear = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72
 	mixP, mixV, mixPages, mixNP, mixStride, mixDim, mixO, mixPairs, mixNext, mixKeys            = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72
 )
 

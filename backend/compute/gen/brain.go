@@ -51,14 +51,14 @@ func pageTo(entry, dst reg.GPPhysical) {
 	ADDQ(reg.RBX, dst)
 }
 
-// nextTo computes in R11 the address of the next page, or of the current one
-// where it is the last, for prefetching. Pages are at RCX, already moved on; DX
-// pages are left, the current one included.
+// nextTo computes in R11 the address of the next page, for prefetching, or of the
+// current one if scoreNear pages are left or fewer. Pages are at RCX, already moved
+// on; DX pages are left, the current one included.
 func nextTo() {
 	MOVQ(reg.RCX, reg.R10)
 	LEAQ(Mem{Base: reg.RCX, Disp: -4}, reg.R11)
-	CMPQ(reg.RDX, Imm(1))
-	CMOVQEQ(reg.R11, reg.R10)
+	CMPQ(reg.RDX, Mem{Base: reg.RAX, Disp: scoreNear})
+	CMOVQLE(reg.R11, reg.R10)
 	pageTo(reg.R10, reg.R11)
 }
 
@@ -70,8 +70,9 @@ func nextTo() {
 // keys of the next page, R12 bytes from a page's keys to its values; Z0 to Z15
 // scores of the queries, Z16 keys.
 //
-// It is the next span's keys that mixBrain fetches and this span's values that
-// scoresBrain does, so that the memory works while products are computed.
+// On pages that lie apart mixBrain fetches the next span's keys and scoresBrain this
+// span's values, so that the memory works while products are computed. On pages in
+// a row the processor does that better alone: both then name the line in hand.
 func scoresBrain() {
 	TEXT("scoresBF16", NOSPLIT, "func(a *byte, t int)")
 	Pragma("noescape")
