@@ -186,7 +186,7 @@ func (c *compiler) plainUnique(a *arrayNode) bool {
 // plain spelling only.
 func (c *compiler) plainScalar(v *valueNode) nodeID {
 	digits := c.digits(0, -1)
-	zeros := c.seq(c.opt(c.bytes("-")), c.wholeDigits(), c.bytes("."), digits, c.bytes("0"))
+	zeros := c.seq(c.opt(c.bytes("-")), c.wholeDigits(maxDigits), c.bytes("."), digits, c.bytes("0"))
 	number := c.and(c.plainNumber(), c.pool.not(zeros))
 	quote := c.bytes(`"`)
 	text := c.seq(quote, c.anyText[encKey], quote)

@@ -75,6 +75,52 @@ func (m *machine) repAct(id actID) actID {
 	return id
 }
 
+// repFrame is a frame that allows the same bytes as id for as far as one token
+// can see: a place in a long bounded array is like any other, since a token
+// holds only so many commas.
+func (m *machine) repFrame(id frameID) frameID {
+	if r := m.frameRep[id]; r >= 0 {
+		return r
+	}
+	r := id
+	if f := m.frames[id]; f.kind == frArray {
+		a := m.arrays[f.node]
+		far := m.vocab.items + 1
+		last := int32(len(a.slots)) - 1
+		if len(a.tally) == 0 && !a.unique && f.pos > last {
+			toMin, toMax := a.min-f.pos, a.max-f.pos
+			switch {
+			case toMin > far:
+				f.pos = max(last+1, 1)
+				if a.min-f.pos <= far {
+					f.pos = m.frames[id].pos
+				}
+			case toMin <= 0 && toMax > far:
+				f.pos = max(last+1, a.min, 1)
+			}
+			r = m.frameID(f)
+		}
+	}
+	m.frameRep[id] = r
+	m.frameRep[r] = r
+	return r
+}
+
+// passes is how often one token can pass a, at most.
+func (m *machine) passes(a nodeID) int32 {
+	nd := &m.nodes[a]
+	if nd.kind != kLeaf {
+		return int32(m.span)
+	}
+	edges := m.leaves[nd.a].edges
+	for _, e := range edges {
+		if e.to != leafEnd || sigOf[e.lo] != sigOf[edges[0].lo] || sigOf[e.hi] != sigOf[edges[0].lo] {
+			return int32(m.span)
+		}
+	}
+	return m.vocab.runs[sigOf[edges[0].lo]] // bytes of one group, such as digits
+}
+
 // repNode folds repeat counts beyond the longest token.
 func (m *machine) repNode(id nodeID) nodeID {
 	if r := m.nodes[id].rep; r != 0 {
@@ -93,7 +139,6 @@ func (m *machine) foldCounts(id nodeID) nodeID {
 	if nd.flags&fImpure != 0 {
 		return m.foldBounds(id)
 	}
-	far := int32(m.span) + 1
 	switch nd.kind {
 	case kCat:
 		return m.cat(m.repNode(nd.a), m.repNode(nd.b))
@@ -104,6 +149,7 @@ func (m *machine) foldCounts(id nodeID) nodeID {
 		}
 		return m.alt(list...)
 	case kRep:
+		far := m.passes(nd.a) + 1
 		lo, hi := nd.m, nd.n
 		if lo > far {
 			if hi >= 0 {

@@ -560,33 +560,3 @@ func (w *writer) arraySetID(tally, seen []int32) int32 {
 	}
 	return w.setID(string(b))
 }
-
-// repFrame is a frame that allows the same bytes as id for as far as one token
-// can see: a place in a long bounded array is like any other.
-func (w *writer) repFrame(id frameID) frameID {
-	if r := w.frameRep[id]; r >= 0 {
-		return r
-	}
-	r := id
-	if f := w.frames[id]; f.kind == frArray {
-		a := w.arrays[f.node]
-		far := int32(w.span)
-		last := int32(len(a.slots)) - 1
-		if len(a.tally) == 0 && !a.unique && f.pos > last {
-			toMin, toMax := a.min-f.pos, a.max-f.pos
-			switch {
-			case toMin > far:
-				f.pos = max(last+1, 1)
-				if a.min-f.pos <= far {
-					f.pos = w.frames[id].pos
-				}
-			case toMin <= 0 && toMax > far:
-				f.pos = max(last+1, a.min, 1)
-			}
-			r = w.frameID(f)
-		}
-	}
-	w.frameRep[id] = r
-	w.frameRep[r] = r
-	return r
-}

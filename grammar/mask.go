@@ -5,8 +5,23 @@ import "slices"
 // maskEntry is the tokens that may come next, as words or, when they are few,
 // as a list. End tokens are not in it.
 type maskEntry struct {
+	base  *maskEntry // more of them: those of one lexeme, shared by many places
 	words []uint64
 	list  []int32
+}
+
+// writeTo sets the bits of e in bits, and clears the others.
+func (e *maskEntry) writeTo(bits []uint64) {
+	if e.base != nil {
+		e.base.writeTo(bits)
+	} else if e.words == nil {
+		clear(bits)
+	} else {
+		copy(bits, e.words)
+	}
+	for _, t := range e.list {
+		bits[t>>6] |= 1 << (t & 63)
+	}
 }
 
 func (e *maskEntry) size() int { return 8*len(e.words) + 4*len(e.list) + 64 }
@@ -67,9 +82,16 @@ func (m *machine) maskOf(p *place) *maskEntry {
 func (m *machine) computeMask(p *place) *maskEntry {
 	all := &m.masks.all
 	all.reset()
+	if m.manyTexts(p) {
+		m.walkTogether(p, all)
+		return all.pack()
+	}
+	base := m.baseOf(p)
 	for _, c := range p.configs {
 		in := m.innerOf(c.node)
-		all.addAll(in.tokens)
+		if in.tokens != base {
+			all.addAll(in.tokens)
+		}
 		acc, recorded := all, c.stack != nil && m.frames[c.stack.frame].kind == frRecord
 		if recorded {
 			// What follows depends on the whole text of the item, which the
@@ -102,13 +124,37 @@ func (m *machine) computeMask(p *place) *maskEntry {
 			all.addAll(acc.pack())
 		}
 	}
+	if slices.ContainsFunc(p.configs, m.deep) {
+		m.verify(p, all.dense(), nil)
+	}
+	if base != nil && all.many {
+		all.addAll(base)
+		base = nil
+	}
+	e := all.pack()
+	e.base = base
+	return e
+}
+
+// baseOf is the largest set of tokens that stay within a lexeme of p: the mask
+// of p refers to it. It is nil where tokens have to be tried one by one.
+func (m *machine) baseOf(p *place) *maskEntry {
+	var base *maskEntry
 	for _, c := range p.configs {
-		if c.stack != nil && int(c.stack.depth)+m.span >= int(m.maxDepth) {
-			m.verify(p, all.dense(), nil)
-			break
+		if m.deep(c) {
+			return nil
+		}
+		t := m.innerOf(c.node).tokens
+		if base == nil || t.words != nil && base.words == nil || t.words == nil && base.words == nil && len(t.list) > len(base.list) {
+			base = t
 		}
 	}
-	return all.pack()
+	return base
+}
+
+// deep reports whether one token can lead from c to the deepest nesting.
+func (m *machine) deep(c config) bool {
+	return c.stack != nil && int(c.stack.depth)+m.span >= int(m.maxDepth)
 }
 
 // verify removes the tokens that do not lead anywhere from p; where matters is

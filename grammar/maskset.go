@@ -31,6 +31,7 @@ func (s *tokenSet) add(tok int32) {
 	s.words[tok>>6] |= 1 << (tok & 63)
 }
 
+// addAll adds the tokens of an entry without base.
 func (s *tokenSet) addAll(e *maskEntry) {
 	if e.words == nil {
 		for _, t := range e.list {
@@ -60,8 +61,7 @@ func (s *tokenSet) pack() *maskEntry {
 	if s.many {
 		return packMask(s.words)
 	}
-	slices.Sort(s.list)
-	return &maskEntry{list: slices.Clone(slices.Compact(s.list))}
+	return &maskEntry{list: slices.Clone(s.list)}
 }
 
 // packMask copies a mask in its smaller form.

@@ -16,8 +16,9 @@ func (p *pool) byteRange(lo, hi byte) nodeID {
 	return p.leafNode(p.mkLeaf(false, []edge{{lo, hi, leafEnd}}))
 }
 
-func (p *pool) wholeDigits() nodeID {
-	return p.alt(p.bytes("0"), p.cat(p.byteRange('1', '9'), p.digits(0, maxDigits-1)))
+// wholeDigits is at most so many digits without a leading zero, -1: no bound.
+func (p *pool) wholeDigits(most int32) nodeID {
+	return p.alt(p.bytes("0"), p.cat(p.byteRange('1', '9'), p.digits(0, max(most-1, -1))))
 }
 
 // someFrac is a fraction above zero, with its point.
@@ -28,12 +29,21 @@ func (p *pool) someFrac() nodeID {
 func (p *pool) anyFrac() nodeID { return p.cat(p.bytes("."), p.digits(1, maxDigits)) }
 
 // anyNumber is every JSON number of bounded length.
-func (p *pool) anyNumber() nodeID {
-	exp := p.seq(p.alt(p.bytes("e"), p.bytes("E")), p.opt(p.alt(p.bytes("+"), p.bytes("-"))), p.digits(1, 3))
-	return p.seq(p.opt(p.bytes("-")), p.wholeDigits(), p.opt(p.anyFrac()), p.opt(exp))
+func (p *pool) anyNumber() nodeID { return p.number(maxDigits, 3) }
+
+// number is every JSON number of at most so many digits before and behind the
+// point, and in the exponent; -1: no bound.
+func (p *pool) number(most, exponent int32) nodeID {
+	exp := p.seq(p.alt(p.bytes("e"), p.bytes("E")), p.opt(p.alt(p.bytes("+"), p.bytes("-"))), p.digits(1, exponent))
+	return p.seq(p.integer(most), p.opt(p.cat(p.bytes("."), p.digits(1, most))), p.opt(exp))
 }
 
-func (p *pool) anyInteger() nodeID { return p.cat(p.opt(p.bytes("-")), p.wholeDigits()) }
+func (p *pool) anyInteger() nodeID { return p.integer(maxDigits) }
+
+// integer is every integer of at most so many digits, -1: no bound.
+func (p *pool) integer(most int32) nodeID {
+	return p.cat(p.opt(p.bytes("-")), p.wholeDigits(most))
+}
 
 // above is the positive plain decimals.
 func (p *pool) above() nodeID {

@@ -95,6 +95,40 @@ func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc *tokenSet) 
 	}
 }
 
+// manyTexts reports whether p is between so many fixed texts that one walk with
+// all of them is shorter than one for each.
+func (m *machine) manyTexts(p *place) bool {
+	if len(p.configs) < 4 {
+		return false
+	}
+	for _, c := range p.configs {
+		if m.nodes[c.node].kind != kLeaf || m.deep(c) || c.stack != nil && m.frames[c.stack.frame].kind == frRecord {
+			return false
+		}
+	}
+	return true
+}
+
+// walkTogether adds the tokens that p allows.
+func (m *machine) walkTogether(p *place, acc *tokenSet) {
+	v := m.vocab
+	first := *m.firstBytes(p)
+	for b := range 256 {
+		i := v.roots[b]
+		if i < 0 || first[b>>6]&(1<<(b&63)) == 0 {
+			continue
+		}
+		next := m.step(p, byte(b))
+		if next == nil {
+			continue
+		}
+		if tok := v.nodeTok[i]; tok >= 0 {
+			v.put(acc, tok)
+		}
+		m.walkBelow(i, next, acc)
+	}
+}
+
 // walkBelow adds the tokens below a trie node whose rests p allows, and returns
 // how many nodes it visited.
 func (m *machine) walkBelow(root int32, p *place, acc *tokenSet) (visited int) {

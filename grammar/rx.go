@@ -127,6 +127,7 @@ type pool struct {
 	searches int               // steps that searches may still take while running
 	running  bool              // past compiling: limits no longer fail
 	base     nodeID            // nodes below are those of basePool
+	cells    int               // of basePool: entries of all its tables
 	common   []nodeID          // states of basePool that most texts pass
 	ranges   map[nodeID][]rng  // of the nodes that are one character out of ranges
 	buf      []byte
@@ -156,9 +157,14 @@ func newPool() *pool {
 		classes: maps.Clone(b.classes), tables: maps.Clone(b.tables), reaches: map[nodeID]int{},
 		anyChar: b.anyChar, anyText: b.anyText, freeText: b.freeText, work: 1 << 30, max: 1 << 30, base: b.base, common: b.common, ranges: maps.Clone(b.ranges),
 	}
+	// The tables are the grammar's own; two allocations hold them all.
+	tabs, next := make([]table, 0, b.base), make([]nodeID, 0, b.cells)
 	for i := range p.nodes {
 		if t := p.nodes[i].tab; t != nil {
-			p.nodes[i].tab = &table{cls: t.cls, next: slices.Clone(t.next)}
+			n := len(next)
+			next = append(next, t.next...)
+			tabs = append(tabs, table{cls: t.cls, next: next[n:len(next):len(next)]})
+			p.nodes[i].tab = &tabs[len(tabs)-1]
 		}
 	}
 	return p
@@ -185,7 +191,12 @@ var basePool = sync.OnceValue(func() *pool {
 	}
 	p.freeText[encString] = p.cat(p.anyText[encString], quote)
 	p.freeText[encKey] = work[1]
+	p.freeText[encRaw] = p.anyText[encRaw]
 	p.common = append(slices.Clone(work), p.freeText[encString], p.anyText[encRaw])
+	// Numbers as masks see them: see foldCounts.
+	numbers := len(work)
+	work = append(work, p.number(-1, 3), p.number(-1, -1), p.integer(-1))
+	defer func() { p.common = append(p.common, work[numbers:]...) }()
 	for i := 0; i < len(work); i++ {
 		for _, b := range p.tableOf(work[i]).cls.rep {
 			if n := p.step(work[i], b); n != rxEmpty && !slices.Contains(work, n) {
@@ -194,6 +205,11 @@ var basePool = sync.OnceValue(func() *pool {
 		}
 	}
 	p.base = nodeID(len(p.nodes))
+	for i := range p.nodes {
+		if t := p.nodes[i].tab; t != nil {
+			p.cells += len(t.next)
+		}
+	}
 	return p
 })
 

@@ -73,14 +73,7 @@ func (s State) Mask(bits []uint64) {
 		e = m.maskOf(s.at)
 		m.mu.Unlock()
 	}
-	if e.words != nil {
-		copy(bits, e.words)
-	} else {
-		clear(bits)
-		for _, t := range e.list {
-			bits[t>>6] |= 1 << (t & 63)
-		}
-	}
+	e.writeTo(bits)
 	if s.at.canEnd {
 		for _, t := range v.end {
 			bits[t>>6] |= 1 << (t & 63)

@@ -34,8 +34,10 @@ type Vocab struct {
 	end    []int32
 	encode func([]byte) []int32
 	eager  bool
-	maxLen int   // bytes of the longest token
-	few    int32 // trie nodes that are walked sooner than a state to compare with is sought
+	maxLen int       // bytes of the longest token
+	items  int32     // commas in one token that may stand between items, at most
+	runs   [64]int32 // by group of bytes: the most in a row in one token
+	few    int32     // trie nodes that are walked sooner than a state to compare with is sought
 
 	// The trie in depth-first order: node i is reached by byte nodeByte[i] at
 	// depth nodeDepth[i] (1 for the first byte of a token); its subtree ends
@@ -84,7 +86,7 @@ func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
 			return nil, fmt.Errorf("grammar: token %d has %d bytes", i, len(t))
 		}
 		ids = append(ids, int32(i))
-		v.maxLen = max(v.maxLen, len(t))
+		v.measure(t)
 		total += len(t)
 	}
 	slices.SortFunc(ids, func(a, b int32) int {
@@ -96,6 +98,23 @@ func NewVocab(tokens [][]byte, opts VocabOptions) (*Vocab, error) {
 	v.build(ids, total)
 	v.warm()
 	return v, nil
+}
+
+// measure takes a token into account in what one token can hold at most.
+func (v *Vocab) measure(t []byte) {
+	v.maxLen = max(v.maxLen, len(t))
+	items, run := int32(0), int32(0)
+	for i, b := range t {
+		if b == ',' && (i+1 == len(t) || t[i+1] != ',') {
+			items++
+		}
+		if i > 0 && sigOf[b] != sigOf[t[i-1]] {
+			run = 0
+		}
+		run++
+		v.runs[sigOf[b]] = max(v.runs[sigOf[b]], run)
+	}
+	v.items = max(v.items, items)
 }
 
 // warm computes what almost every grammar asks of the vocabulary: the tokens
