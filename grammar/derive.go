@@ -324,7 +324,7 @@ func (m *machine) forget(mark int) {
 		case kAlt, kAnd:
 			delete(m.byList, m.listKey(nd.kind, nd.list))
 		case kLeaf:
-			delete(m.byKey, nodeKey{kind: kLeaf, a: nd.a})
+			m.leafIDs[nd.a] = 0
 		default:
 			delete(m.byKey, nodeKey{kind: nd.kind, a: nd.a, b: nd.b, m: nd.m, n: nd.n})
 		}
@@ -342,8 +342,11 @@ func (m *machine) forget(mark int) {
 		}
 	}
 	maps.DeleteFunc(m.reaches, func(id nodeID, _ int) bool { return gone(id) })
-	maps.DeleteFunc(m.inners, func(id nodeID, _ *inner) bool { return gone(id) })
 	maps.DeleteFunc(m.ends.lexemes, func(id nodeID, _ ending) bool { return gone(id) })
+	if len(m.inners) > mark {
+		clear(m.inners[mark:])
+		m.inners = m.inners[:mark]
+	}
 	clear(m.pairs.known)
 }
 

@@ -46,9 +46,10 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 	m := &machine{
 		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, valueIDs: c.valueIDs, span: vocab.maxLen},
 		vocab:  vocab, limits: c.limits, maxDepth: int32(c.limits.Stack),
-		cells: map[cellKey]*cell{}, places: map[string]*place{}, afters: map[afterKey]*place{}, inners: map[nodeID]*inner{}, crossed: map[crossKey][]crossing{},
+		cells: map[cellKey]*cell{}, afters: map[afterKey]*place{}, crossed: map[crossKey][]crossing{},
 	}
 	m.running, m.searches = true, allSearches
+	m.reserve()
 	m.initMasks()
 	m.init()
 	m.build.reset()
@@ -56,6 +57,7 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 	if m.begin = m.finish(); m.begin == nil || m.deadEnd(m.begin) {
 		return nil, &Error{Kind: ErrUnsatisfiable, Source: source(spec), Msg: nothingFits(spec)}
 	}
+	m.warm(c.all)
 	return &Grammar{vocab: vocab, spec: spec, m: m, notes: c.notes}, nil
 }
 

@@ -20,6 +20,7 @@ type compiler struct {
 	notes    []string
 	norm     map[normKey]*tree
 	values   map[fid]*valueNode
+	all      []*valueNode // that were compiled, in the order of the text
 	objects  []*objectNode
 	arrays   []*arrayNode
 	langs    map[langKey]nodeID

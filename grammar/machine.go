@@ -1,7 +1,6 @@
 package grammar
 
 import (
-	"encoding/binary"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +31,8 @@ type place struct {
 	configs []config
 	canEnd  bool
 	id      uint64
+	hash    uint64 // of configs and canEnd
+	chain   *place // the next in a chain of the table
 
 	trans  []transition
 	first  *[4]uint64 // bytes that may come next
@@ -54,16 +55,17 @@ type machine struct {
 	limits   Limits
 	maxDepth int32
 	cells    map[cellKey]*cell
-	places   map[string]*place
+	places   placeTable
 	afters   map[afterKey]*place
 	nextID   uint64
 	begin    *place
 	masks    maskStore
-	inners   map[nodeID]*inner
+	inners   []*inner // by node, nil: not computed
 	crossed  map[crossKey][]crossing
 	pairs    pairs
 	effort   effort
 	ends     endings
+	visits   int // of the vocabulary's trie, for tokens within lexemes
 	build    builder
 }
 
@@ -122,7 +124,7 @@ func (m *machine) push(f frameID, next *cell) *cell {
 	}
 	if len(m.cells) > maxTables {
 		clear(m.cells)
-		clear(m.places)
+		m.places = placeTable{}
 		clear(m.afters)
 	}
 	m.nextID++
@@ -246,25 +248,16 @@ func (m *machine) finish() *place {
 		}
 		return 1
 	})
-	key := m.buf[:0]
-	if b.canEnd {
-		key = append(key, 1)
-	}
-	for _, c := range b.configs {
-		key = binary.LittleEndian.AppendUint32(key, uint32(c.node))
-		key = binary.LittleEndian.AppendUint32(key, uint32(c.act))
-		key = binary.LittleEndian.AppendUint64(key, stackID(c.stack))
-	}
-	m.buf = key
-	if p, ok := m.places[string(key)]; ok {
+	hash := hashConfigs(b.configs, b.canEnd)
+	if p := m.places.find(hash, b.configs, b.canEnd); p != nil {
 		return p
 	}
-	if len(m.places) > maxTables {
-		clear(m.places)
+	if m.places.size > maxTables {
+		m.places = placeTable{}
 	}
 	m.nextID++
-	p := &place{configs: slices.Clone(b.configs), canEnd: b.canEnd, id: m.nextID}
-	m.places[string(key)] = p
+	p := &place{configs: slices.Clone(b.configs), canEnd: b.canEnd, id: m.nextID, hash: hash}
+	m.places.insert(p)
 	return p
 }
 

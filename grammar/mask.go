@@ -181,6 +181,7 @@ type inner struct {
 	tokens *maskEntry
 	points []point
 	exits  []exits
+	once   bool // of a state of basePool: no token has two points
 }
 
 // point is a trie node at which a lexeme may be complete and that has longer
@@ -212,6 +213,9 @@ const maxRests = 30_000
 const gatherAfter = 5
 
 func (m *machine) innerOf(id nodeID) *inner {
+	if int(id) >= len(m.inners) {
+		m.inners = append(m.inners, make([]*inner, int(id)+1-len(m.inners))...)
+	}
 	if in := m.inners[id]; in != nil {
 		return in
 	}
@@ -219,6 +223,7 @@ func (m *machine) innerOf(id nodeID) *inner {
 	if id < m.base {
 		in = m.vocab.shared(id, func() *inner {
 			in := m.computeInner(id)
+			in.once = m.vocab.apart(in.points)
 			for i := range in.exits {
 				in.exits[i].rest = m.gather(in.exits[i].points)
 			}
@@ -227,6 +232,9 @@ func (m *machine) innerOf(id nodeID) *inner {
 	} else {
 		in = m.computeInner(id)
 		m.masks.bytes += in.size()
+	}
+	if int(id) >= len(m.inners) { // forget cut them
+		m.inners = append(m.inners, make([]*inner, int(id)+1-len(m.inners))...)
 	}
 	m.inners[id] = in
 	return in
@@ -252,29 +260,47 @@ func (m *machine) computeInner(id nodeID) *inner {
 	}
 	for _, depth := range shallower {
 		in = &inner{}
-		if ref == id || !m.walkAgainst(id, ref, by, depth, in) {
+		if ref == id {
 			m.effort.begin(depth)
 			m.walkNode(id, in)
+		} else {
+			m.walkAgainst(id, ref, by, depth, in)
 		}
 		if !m.effort.failed {
 			break
 		}
 	}
 	m.forget(mark)
+	in.divide(m.vocab)
+	return in
+}
+
+// divide makes exits of the points, one for each label.
+func (in *inner) divide(v *Vocab) {
+	one := !slices.ContainsFunc(in.points, func(p point) bool { return p.label != in.points[0].label })
+	last := -1
 	for _, p := range in.points {
-		i := slices.IndexFunc(in.exits, func(x exits) bool { return x.label == p.label && !x.taken })
+		i := last
+		if i < 0 || in.exits[i].label != p.label {
+			i = slices.IndexFunc(in.exits, func(x exits) bool { return x.label == p.label && !x.taken })
+		}
 		if i < 0 {
 			i = len(in.exits)
 			in.exits = append(in.exits, exits{label: p.label})
+			if one {
+				in.exits[i].points = in.points
+			}
 		}
+		last = i
 		x := &in.exits[i]
-		x.points = append(x.points, p)
-		x.size += int(m.vocab.nodeEnd[p.trie]-p.trie) - 1
+		if !one {
+			x.points = append(x.points, p)
+		}
+		x.size += int(v.nodeEnd[p.trie]-p.trie) - 1
 		if p.deep {
 			x.size += maxRests // not worth a trie
 		}
 	}
-	return in
 }
 
 // below replaces deep points by all the points they stand for.
@@ -291,6 +317,18 @@ func (v *Vocab) below(points []point) []point {
 		}
 	}
 	return out
+}
+
+// apart reports whether no point is below another.
+func (v *Vocab) apart(points []point) bool {
+	end := int32(0)
+	for _, p := range points {
+		if p.deep || p.trie < end {
+			return false
+		}
+		end = v.nodeEnd[p.trie]
+	}
+	return true
 }
 
 // fewBelow reports whether so few tokens begin with a byte that id allows that
@@ -343,6 +381,7 @@ func (m *machine) walkLeaf(l int32, in *inner) {
 	states[0] = nodeID(l)
 	walk := func(i, n int32) {
 		for i < n {
+			m.visits++
 			d := v.nodeDepth[i]
 			next := m.leaves[states[d-1]].next(v.nodeByte[i])
 			if next < 0 {
@@ -373,6 +412,7 @@ func (m *machine) walkRoot(root int, in *inner) {
 	v, nodes := m.vocab, m.pool
 	acc, states := &m.masks.inner, m.masks.sn
 	for i, n := root, int(v.nodeEnd[root]); i < n; {
+		m.visits++
 		d := v.nodeDepth[i]
 		s := states[d-1]
 		t := nodes.nodes[s].tab
@@ -401,9 +441,7 @@ func (m *machine) walkRoot(root int, in *inner) {
 			}
 			if same {
 				// Every token below stays in this state.
-				for _, tok := range v.order[v.nodeRank[i+1]:v.nodeRank[v.nodeEnd[i]]] {
-					v.put(acc, tok)
-				}
+				v.putRange(acc, int32(i)+1, v.nodeEnd[i])
 				i = int(v.nodeEnd[i])
 				continue
 			}
@@ -426,20 +464,17 @@ func (m *machine) sameBelow(a, b nodeID, i int) bool {
 
 // walkAgainst computes what walkNode does, starting from the answer of a
 // reference: only the parts of the trie where the two states differ are
-// visited. It declines when the reference may end almost anywhere.
-func (m *machine) walkAgainst(id, ref nodeID, by comparison, depth uint16, in *inner) bool {
+// visited.
+func (m *machine) walkAgainst(id, ref nodeID, by comparison, depth uint16, in *inner) {
 	steps := m.pairs.steps
 	base := m.innerOf(ref)
 	m.pairs.steps = steps
 	m.effort.begin(depth)
 	v := m.vocab
-	if slices.ContainsFunc(base.points, func(p point) bool { return p.deep }) {
-		return false
-	}
-	// A state of basePool completes a lexeme at one point of a token, so its
-	// rests can be taken over, less those of points that are visited here; and
+	// The rests of a state of basePool that completes a lexeme at one point of
+	// a token can be taken over, less those of points that are visited here; and
 	// they can be passed on by who took them over.
-	whole := ref < m.base && len(base.exits) == 1
+	whole := base.once && len(base.exits) == 1
 	var rests *exits
 	for i := range base.exits {
 		if whole || base.exits[i].taken {
@@ -457,6 +492,9 @@ func (m *machine) walkAgainst(id, ref nodeID, by comparison, depth uint16, in *i
 		}
 	}
 	lose := func(from, to int32) { // those of all tokens in a part
+		if rests == nil {
+			return
+		}
 		for _, tok := range v.order[v.nodeRank[from]:v.nodeRank[to]] {
 			loseToken(tok)
 		}
@@ -467,16 +505,32 @@ func (m *machine) walkAgainst(id, ref nodeID, by comparison, depth uint16, in *i
 	states, refs := m.masks.sn, m.masks.sr
 	states[0], refs[0] = id, ref
 	points := base.points
+	if !whole {
+		in.points = make([]point, 0, len(points))
+	}
+	var deep point                    // the last one met below which all are points
 	inherit := func(from, to int32) { // the reference's points in a part not visited
 		if whole {
 			return
 		}
-		i, _ := slices.BinarySearchFunc(points, from, func(p point, x int32) int { return int(p.trie - x) })
-		for ; i < len(points) && points[i].trie < to; i++ {
-			in.points = append(in.points, points[i])
+		for len(points) > 0 && points[0].trie < from {
+			if points[0].deep {
+				deep = points[0]
+			}
+			points = points[1:]
+		}
+		if deep.deep && from < v.nodeEnd[deep.trie] {
+			if v.nodeHigh[from] > 0 {
+				in.points = append(in.points, point{from, deep.label, true})
+			}
+			return
+		}
+		for ; len(points) > 0 && points[0].trie < to; points = points[1:] {
+			in.points = append(in.points, points[0])
 		}
 	}
 	for i, n := 0, len(v.nodeByte); i < n; {
+		m.visits++
 		d := v.nodeDepth[i]
 		b := v.nodeByte[i]
 		s, r := states[d-1], refs[d-1]
@@ -515,7 +569,7 @@ func (m *machine) walkAgainst(id, ref nodeID, by comparison, depth uint16, in *i
 		}
 		states[d], refs[d] = s, r
 		if !m.effort.meet(&m.nodes[s]) || !m.effort.meet(&m.nodes[r]) {
-			return true
+			return
 		}
 		if tok := v.nodeTok[i]; tok >= 0 {
 			v.mark(acc, tok)
@@ -543,5 +597,4 @@ func (m *machine) walkAgainst(id, ref nodeID, by comparison, depth uint16, in *i
 		}
 		in.exits = append(in.exits, exits{taken: true, rest: rests.rest, lost: lost, label: rests.label})
 	}
-	return true
 }

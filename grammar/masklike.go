@@ -40,7 +40,7 @@ func (m *machine) reference(id nodeID) (ref nodeID, by comparison) {
 		return free, by
 	}
 	m.pairs.steps = pairSteps
-	if e := m.spelledBy(id); e > encRaw && m.resembles(id, m.freeText[e]) {
+	if e := m.spelledBy(id); m.resembles(id, m.freeText[e]) {
 		return m.freeText[e], by
 	}
 	m.pairs.steps = 0

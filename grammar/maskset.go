@@ -84,31 +84,52 @@ func packMask(acc []uint64) *maskEntry {
 	return e
 }
 
+// twins is the other tokens with the bytes of tok.
+func (v *Vocab) twins(tok int32) []int32 {
+	if v.twin == nil || v.twin[tok>>6]&(1<<(tok&63)) == 0 {
+		return nil
+	}
+	return v.dup[tok]
+}
+
 // put adds a token and those with the same bytes.
 func (v *Vocab) put(s *tokenSet, tok int32) {
 	s.add(tok)
-	if len(v.dup) > 0 {
-		for _, t := range v.dup[tok] {
-			s.add(t)
+	for _, t := range v.twins(tok) {
+		s.add(t)
+	}
+}
+
+// putRange adds the tokens of the trie nodes in a range, and those with the
+// same bytes.
+func (v *Vocab) putRange(s *tokenSet, from, to int32) {
+	tokens := v.order[v.nodeRank[from]:v.nodeRank[to]]
+	if !s.many && len(s.list)+len(tokens) > fewTokens {
+		s.dense()
+	}
+	if !s.many || v.twin != nil {
+		for _, tok := range tokens {
+			v.put(s, tok)
 		}
+		return
+	}
+	words := s.words
+	for _, tok := range tokens {
+		words[tok>>6] |= 1 << (tok & 63)
 	}
 }
 
 // mark sets the bits of a token and of those with the same bytes.
 func (v *Vocab) mark(acc []uint64, tok int32) {
 	acc[tok>>6] |= 1 << (tok & 63)
-	if len(v.dup) > 0 {
-		for _, t := range v.dup[tok] {
-			acc[t>>6] |= 1 << (t & 63)
-		}
+	for _, t := range v.twins(tok) {
+		acc[t>>6] |= 1 << (t & 63)
 	}
 }
 
 func (v *Vocab) unmark(acc []uint64, tok int32) {
 	acc[tok>>6] &^= 1 << (tok & 63)
-	if len(v.dup) > 0 {
-		for _, t := range v.dup[tok] {
-			acc[t>>6] &^= 1 << (t & 63)
-		}
+	for _, t := range v.twins(tok) {
+		acc[t>>6] &^= 1 << (t & 63)
 	}
 }

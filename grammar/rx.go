@@ -112,6 +112,7 @@ type nodeKey struct {
 type pool struct {
 	nodes    []node
 	leaves   []leaf
+	leafIDs  []nodeID // of each leaf, 0: none yet
 	byKey    map[nodeKey]nodeID
 	byList   map[string]nodeID
 	byLeaf   map[string]int32
@@ -153,7 +154,7 @@ func newPool() *pool {
 	b := basePool()
 	p := &pool{
 		nodes: append(make([]node, 0, 2*len(b.nodes)), b.nodes...), leaves: append(make([]leaf, 0, 2*len(b.leaves)), b.leaves...),
-		byKey: maps.Clone(b.byKey), byList: maps.Clone(b.byList), byLeaf: maps.Clone(b.byLeaf),
+		leafIDs: slices.Clone(b.leafIDs), byKey: maps.Clone(b.byKey), byList: maps.Clone(b.byList), byLeaf: maps.Clone(b.byLeaf),
 		classes: maps.Clone(b.classes), tables: maps.Clone(b.tables), reaches: map[nodeID]int{},
 		anyChar: b.anyChar, anyText: b.anyText, freeText: b.freeText, work: 1 << 30, max: 1 << 30, base: b.base, common: b.common, ranges: maps.Clone(b.ranges),
 	}
@@ -239,9 +240,12 @@ func (p *pool) leafNode(l int32) nodeID {
 	if l == leafEnd {
 		return rxEps
 	}
-	key := nodeKey{kind: kLeaf, a: nodeID(l)}
-	if id, ok := p.byKey[key]; ok {
-		return id
+	if int(l) < len(p.leafIDs) {
+		if id := p.leafIDs[l]; id != 0 {
+			return id
+		}
+	} else {
+		p.leafIDs = append(p.leafIDs, make([]nodeID, len(p.leaves)-len(p.leafIDs))...)
 	}
 	nd := node{kind: kLeaf, a: nodeID(l), alive: 1}
 	lf := &p.leaves[l]
@@ -258,7 +262,7 @@ func (p *pool) leafNode(l int32) nodeID {
 		}
 	}
 	id := p.add(nd)
-	p.byKey[key] = id
+	p.leafIDs[l] = id
 	return id
 }
 

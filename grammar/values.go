@@ -151,6 +151,7 @@ func (c *compiler) compileAll(root *valueNode) {
 			}
 		})
 	}
+	c.all = append(c.all, work...)
 	for changed := true; changed; {
 		changed = false
 		for i := len(work) - 1; i >= 0; i-- {

@@ -53,6 +53,7 @@ type Vocab struct {
 	roots     [256]int32 // the node of each first byte, or -1
 	order     []int32    // tokens in trie order, first ones of equal texts only
 	dup       map[int32][]int32
+	twin      []uint64  // bit t: dup holds others for token t; nil: none
 	weight    [64]int32 // trie nodes below which a byte of a group occurs
 
 	// What states of basePool say, shared by all grammars.
@@ -120,7 +121,7 @@ func (v *Vocab) measure(t []byte) {
 // warm computes what almost every grammar asks of the vocabulary: the tokens
 // that stay within a string or a name of any content.
 func (v *Vocab) warm() {
-	m := &machine{writer: writer{pool: newPool(), span: v.maxLen}, vocab: v, inners: map[nodeID]*inner{}}
+	m := &machine{writer: writer{pool: newPool(), span: v.maxLen}, vocab: v}
 	m.initMasks()
 	for _, id := range m.common {
 		m.innerOf(id)
@@ -156,6 +157,10 @@ func (v *Vocab) build(ids []int32, total int) {
 		}
 		last := path[len(path)-1]
 		if first := v.nodeTok[last]; first >= 0 {
+			if v.twin == nil {
+				v.twin = make([]uint64, v.MaskWords())
+			}
+			v.twin[first>>6] |= 1 << (first & 63)
 			v.dup[first] = append(v.dup[first], id)
 		} else {
 			v.nodeTok[last] = id

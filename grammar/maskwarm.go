@@ -1,0 +1,73 @@
+package grammar
+
+import "slices"
+
+// This file computes, while a grammar is compiled, what its masks will ask
+// first: a mask that is asked for the first time stands between two tokens of a
+// running text, compiling does not.
+
+const (
+	// warmVisits bounds the trie nodes that are visited for it, so that it takes
+	// a fraction of a millisecond; the last lexeme may go beyond.
+	warmVisits = 40_000
+	warmStates = 400     // lexeme states
+	warmBytes  = 1 << 20 // that their answers hold
+)
+
+// reserve makes room for the states that texts will come to: while a text is
+// written no token shall wait until all others are moved.
+func (m *machine) reserve() {
+	const most = 1 << 14
+	more := len(m.leaves)
+	for _, o := range m.objects {
+		for i := range o.names {
+			if more += len(o.names[i].text) + 3; more > most {
+				more = most
+				break
+			}
+		}
+	}
+	m.nodes = slices.Grow(m.nodes, more)
+	m.leaves = slices.Grow(m.leaves, more)
+	m.leafIDs = append(make([]nodeID, 0, len(m.leaves)+more), m.leafIDs...)
+	m.inners = make([]*inner, 0, len(m.nodes)+more)
+}
+
+// warm looks at the lexemes that the text begins with and at those of values,
+// in their order: first at the beginning of each, then at what is one byte
+// further in each, and so on.
+func (m *machine) warm(values []*valueNode) {
+	var queue []nodeID
+	seen := map[nodeID]bool{}
+	meet := func(id nodeID) {
+		if id = m.repNode(id); id >= m.base && !seen[id] && len(seen) < warmStates {
+			seen[id] = true
+			queue = append(queue, id)
+		}
+	}
+	for _, c := range m.begin.configs {
+		meet(c.node)
+	}
+	for _, v := range values {
+		if v.scalar != rxEmpty && m.nodes[v.scalar].least > 0 {
+			meet(v.scalar)
+		}
+	}
+	bytes, searches := m.masks.bytes, m.searches
+	for i := 0; i < len(queue) && m.visits < warmVisits && m.masks.bytes-bytes < warmBytes && 2*m.searches > searches; i++ {
+		id := queue[i]
+		if _, _, ok := m.countedString(id); ok {
+			continue // put together from what the vocabulary knows
+		}
+		m.innerOf(id)
+		last := rxEmpty
+		m.pool.eachFirst(id, func(b byte, next nodeID) bool {
+			if next != last && b < 0x80 { // not within a character
+				meet(next)
+			}
+			last = next
+			return len(seen) < warmStates
+		})
+	}
+	m.maskOf(m.begin)
+}
