@@ -156,7 +156,7 @@ func (w *workspace) tokens(n int, fn func(worker, i int)) {
 // keep all threads busy.
 func (w *workspace) wantTasks() int {
 	heads := w.m.cfg.KVHeads
-	return (4*w.m.pool.Threads() + heads - 1) / heads
+	return (8*w.m.pool.Threads() + heads - 1) / heads
 }
 
 // lastKeys stores the keys and values of the last layer. After them only tokens

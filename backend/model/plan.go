@@ -9,6 +9,9 @@ import (
 // spanPages is the number of pages in a span of attention.
 const spanPages = compute.Span / PageSize
 
+// groupSpans is the number of spans in a group of pages.
+const groupSpans = PageGroup / spanPages
+
 // A segment is a run of consecutive positions of one row within a chunk.
 type segment struct {
 	row   *Row
@@ -145,13 +148,13 @@ func (p *plan) emit(segs []segment, s0, s1 int) {
 }
 
 // split cuts tasks over many spans until there are enough of them to keep all
-// threads busy.
+// threads busy, at the ends of page groups: what is within one lies together.
 func (p *plan) split(want int) {
 	for len(p.tasks) > 0 && len(p.tasks) < want {
 		n := len(p.tasks)
 		for i := range n {
 			t := p.tasks[i]
-			if mid := (t.s0 + t.s1) / 2; mid > t.s0 {
+			if mid := (t.s0 + t.s1) / 2 / groupSpans * groupSpans; mid > t.s0 {
 				p.tasks[i].s1 = mid
 				t.s0 = mid
 				p.tasks = append(p.tasks, t)
