@@ -151,6 +151,10 @@ type Request struct {
 	Tokens     TokenRules `json:"tokens,omitzero"`
 	Sampling   Sampling   `json:"sampling"`
 	Constraint Constraint `json:"constraint"`
+	// ShowControl writes the names of control tokens that the model draws into the
+	// text, as <|im_start|>; without it they stand for nothing. For backends whose
+	// capabilities say TokenRules.
+	ShowControl bool `json:"show_control,omitempty"`
 	// Resume are ids that an earlier attempt at this very request generated before
 	// it was lost, forced ones included. The generation goes on behind them, and
 	// its result is that of an attempt that was not lost; deltas begin with the

@@ -50,7 +50,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		req:    req,
 		limit:  e.context - len(p.ids),
 		sample: newSampler(req.Sampling, p.ids),
-		stream: newStream(e.tok.Bytes, req.Stop),
+		stream: newStream(e.shown(req.ShowControl), req.Stop),
 		out:    newOutput[*backend.Result](),
 
 		listened: emit != nil,
@@ -96,6 +96,21 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		err = ctxError(ctx)
 	}
 	return res, err
+}
+
+// shown is what tokens stand for in a text; control tokens for their names, if they
+// are to be shown and the tokenizer knows them.
+func (e *Engine) shown(control bool) func(backend.Token) []byte {
+	names, ok := e.tok.(interface{ Text(backend.Token) string })
+	if !control || !ok {
+		return e.tok.Bytes
+	}
+	return func(t backend.Token) []byte {
+		if e.tok.IsControl(t) {
+			return []byte(names.Text(t))
+		}
+		return e.tok.Bytes(t)
+	}
 }
 
 // begin starts the constraint, if there is one, and appends what it forces from

@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -105,20 +106,30 @@ func (t *tenants) find(secret string) *tenant {
 }
 
 // salt is what a tenant's cache entries are tagged with, together with the salt
-// of a request. The parts cannot run into each other: the first has one length.
-func (t *tenant) salt(asked string) string {
+// of a request and SGLang's extra key. The parts cannot run into each other: the
+// tenant's has one length, and with an extra key the salt's is told.
+func (t *tenant) salt(asked, extra string) string {
+	if extra != "" {
+		asked = strconv.Itoa(len(asked)) + ":" + asked + extra
+	}
+	tag := func(kind string) string {
+		if extra != "" {
+			kind += "+"
+		}
+		return kind + ":"
+	}
 	if t.name == "" {
 		if asked == "" {
 			return ""
 		}
-		return "salt:" + asked
+		return tag("salt") + asked
 	}
 	own := append([]byte("cache salt of "), t.hash[:]...)
 	if t.shared != "" {
 		own = []byte("cache salt shared as " + t.shared)
 	}
 	h := sha256.Sum256(own)
-	return "key:" + hex.EncodeToString(h[:16]) + ":" + asked
+	return tag("key") + hex.EncodeToString(h[:16]) + ":" + asked
 }
 
 // withKey lets requests through that carry a key, if keys are asked for.

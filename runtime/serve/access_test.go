@@ -114,7 +114,12 @@ func TestSalts(t *testing.T) {
 	}
 	anyone, _ := newTenants(nil, time.Now)
 	seen := map[string]bool{}
-	for _, s := range []string{ts.all[0].salt(""), ts.all[0].salt("x"), anyone.anyone.salt(""), anyone.anyone.salt("x"), anyone.anyone.salt(ts.all[0].salt("x"))} {
+	for _, s := range []string{
+		ts.all[0].salt("", ""), ts.all[0].salt("x", ""), anyone.anyone.salt("", ""), anyone.anyone.salt("x", ""), anyone.anyone.salt(ts.all[0].salt("x", ""), ""),
+		// A salt and an extra key are told apart however they are put together.
+		anyone.anyone.salt("a", "bc"), anyone.anyone.salt("ab", "c"), anyone.anyone.salt("abc", ""), anyone.anyone.salt("", "abc"), anyone.anyone.salt("a/bc", ""),
+		anyone.anyone.salt("1:abc", ""), anyone.anyone.salt("+:1:abc", ""), ts.all[0].salt("a", "bc"), ts.all[0].salt("1:abc", ""),
+	} {
 		if seen[s] {
 			t.Errorf("%q twice", s)
 		}

@@ -244,7 +244,7 @@ func (s *Server) runAGUI(w http.ResponseWriter, r *http.Request) error {
 	if q.program, q.builtIn, err = s.program(t, r.PathValue("name")); err != nil {
 		return err
 	}
-	q.salt, q.attached = t.salt(""), true
+	q.salt, q.attached = t.salt("", ""), true
 	if forwarded != nil && forwarded.has("inputs") {
 		q.inputs = readRun(r.Context(), forwarded, t).inputs
 		if err := forwarded.err(); err != nil {

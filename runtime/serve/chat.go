@@ -3,7 +3,6 @@ package serve
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"math"
 	"net/http"
 	"regexp"
@@ -118,12 +117,7 @@ func (s *Server) readChat(r *http.Request, f *fields) (*chatRequest, error) {
 		}
 		opts.closed = false
 	}
-	if kw := f.object("chat_template_kwargs"); kw != nil && len(kw.members) > 0 {
-		opts.extra = map[string]any{}
-		for k, v := range kw.members {
-			opts.extra[k] = json.RawMessage(v)
-		}
-	}
+	opts.extra = s.readTemplate(f)
 	if err := f.err(); err != nil {
 		return nil, err
 	}
@@ -171,6 +165,9 @@ var idPattern = regexp.MustCompile(`^[a-zA-Z0-9_.:\-]{1,128}$`)
 // requestID is the id of a request: the client's, if it gave one.
 func (s *Server) requestID(r *http.Request, f *fields, prefix string) string {
 	id, at := f.text("request_id"), "request_id"
+	if rid := f.text("rid"); id == "" && rid != "" { // as SGLang calls it
+		id, at = rid, "rid"
+	}
 	if id == "" {
 		id, at = r.Header.Get("X-Request-Id"), "X-Request-Id"
 	}
@@ -249,7 +246,7 @@ func (s *Server) chatAnswer(q *chatRequest, choices []*choice) *chatCompletion {
 	for i, c := range choices {
 		r := &answerReader{think: thinkReader{state: q.think}, calls: callReader{tools: q.tools, style: q.style}}
 		first, last := r.push(c.result.Part.Text), r.finish()
-		c.thought = s.tokensOf(c, r.think.ended)
+		c.thought = s.tokensOf(q.base.ShowControl, c, r.think.ended)
 		content, calls, more := first.said+last.said, first.calls, last.calls
 		var msg chatMessage
 		if !q.silent {
@@ -264,7 +261,7 @@ func (s *Server) chatAnswer(q *chatRequest, choices []*choice) *chatCompletion {
 		}
 		ch := chatChoice{Index: i, Message: msg, Finish: finishReason(c.result, q.tools, r.calls.calls), Matched: matched(c.result)}
 		if q.logprobs {
-			ch.Logprobs = s.chatLogprobs(scoredOf(c.result), q.asIDs)
+			ch.Logprobs = s.chatLogprobs(scoredOf(c.result), q.asIDs, q.base.ShowControl)
 		}
 		if q.promptTop >= 0 {
 			out.Prompt = s.promptLogprobs(c, q.promptTop)

@@ -158,7 +158,7 @@ func (st *chatStream) begin(index int) error {
 func (st *chatStream) text(index int, text string, ids []backend.Token, k *scored) error {
 	var lp *chatLogprobs
 	if k != nil && len(k.logprobs) > 0 {
-		lp = st.s.chatLogprobs(*k, st.q.asIDs)
+		lp = st.s.chatLogprobs(*k, st.q.asIDs, st.q.base.ShowControl)
 	}
 	return st.part(index, st.readers[index].push(text), ids, lp)
 }
@@ -193,7 +193,7 @@ func (st *chatStream) part(index int, p answerPart, ids []backend.Token, lp *cha
 func (st *chatStream) end(index int, c *choice) error {
 	r := st.readers[index]
 	rest := r.finish()
-	c.thought = st.s.tokensOf(c, r.think.ended)
+	c.thought = st.s.tokensOf(st.q.base.ShowControl, c, r.think.ended)
 	if err := st.part(index, rest, nil, nil); err != nil {
 		return err
 	}
@@ -203,11 +203,11 @@ func (st *chatStream) end(index int, c *choice) error {
 
 // pieces cuts a text into what each of its tokens completes, so that they joined
 // are the text. Text beyond the tokens goes with the last.
-func (s *Server) pieces(text string, tokens []backend.Token) []string {
+func (s *Server) pieces(text string, tokens []backend.Token, control bool) []string {
 	out := make([]string, 0, len(tokens)+1)
 	at, bytes := 0, 0
 	for _, id := range tokens {
-		bytes += len(s.cfg.Vocabulary.Bytes(id))
+		bytes += len(s.shown(id, control))
 		end := min(bytes, len(text))
 		for end > at && end < len(text) && text[end]&0xC0 == 0x80 {
 			end--

@@ -23,6 +23,7 @@ type completionRequest struct {
 	stream    bool
 	usage     bool
 	always    bool
+	ids       bool // return_token_ids
 	asIDs     bool // return_tokens_as_token_ids
 	keep      int  // best_of: choices shown of those generated for a prompt
 }
@@ -48,6 +49,9 @@ type (
 		// Prompt has for each token of the prompt the likeliest ones there and
 		// itself, by id; null for the first, which follows nothing.
 		Prompt []map[string]promptLogprob `json:"prompt_logprobs,omitempty"`
+		// IDs are those of the text that were not told before, PromptIDs come once.
+		IDs       []backend.Token `json:"token_ids,omitempty"`
+		PromptIDs []backend.Token `json:"prompt_token_ids,omitempty"`
 	}
 	promptLogprob struct {
 		Logprob float64 `json:"logprob"`
@@ -112,6 +116,9 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		if q.promptTop >= 0 {
 			end.Prompt = s.promptLogprobs(c, q.promptTop)
 		}
+		if q.ids {
+			end.IDs, end.PromptIDs = c.result.Part.Tokens, c.prompt.ids
+		}
 		out.Choices = append(out.Choices, end)
 	}
 	writeJSON(w, http.StatusOK, out)
@@ -153,6 +160,10 @@ func (s *Server) readCompletion(r *http.Request, f *fields) (*completionRequest,
 	f.refuse("prompts are text or token ids", "prompt_embeds")
 	q.stream, q.usage, q.always = readStream(f)
 	q.asIDs = f.flag("return_tokens_as_token_ids", false)
+	q.ids = f.flag("return_token_ids", false)
+	if v := s.cfg.Vocabulary; !f.flag("add_special_tokens", true) && (v == nil || len(v.WithBOS(nil)) > 0) {
+		f.fail("add_special_tokens", "is to be true: prompts begin as the model was trained, once")
+	}
 	q.keep = q.n
 	if best := int(f.whole("best_of", int64(q.n), 1, int64(s.cfg.Limits.Choices))); best != q.keep {
 		switch {
@@ -285,7 +296,7 @@ func (k *completionScores) add(id backend.Token, value *float64, top []backend.T
 	lp.Tokens = append(lp.Tokens, name)
 	lp.Values = append(lp.Values, value)
 	lp.Offsets = append(lp.Offsets, k.at)
-	k.part = append(k.part, k.s.cfg.Vocabulary.Bytes(id)...)
+	k.part = append(k.part, k.s.shown(id, k.q.base.ShowControl)...)
 	whole := wholeCharacters(k.part)
 	k.at += len([]rune(string(k.part[:whole])))
 	k.part = k.part[whole:]
@@ -359,21 +370,40 @@ type completionStream struct {
 	begun  bool
 	told   scoredStream
 	scores *completionScores // nil if no log-probabilities are wanted
+	ids    []backend.Token   // that came
+	sent   int               // of those, told
+}
+
+// tell adds the ids that were not told before, and the first time those of the
+// prompt, if they are wanted.
+func (st *completionStream) tell(c *completionChoice, all []backend.Token) {
+	if !st.q.ids {
+		return
+	}
+	if st.sent == 0 {
+		c.PromptIDs = st.prompt.ids
+	}
+	c.IDs = all[min(st.sent, len(all)):]
+	st.sent = len(all)
 }
 
 // piece is what is said of a delta; ok is false if that is nothing.
 func (st *completionStream) piece(d *backend.Delta) (c completionChoice, ok bool) {
-	if st.scores == nil {
+	st.ids = append(st.ids, d.Tokens...)
+	switch {
+	case st.scores == nil:
 		c.Text = st.echo() + d.Text
-		return c, c.Text != ""
+		ok = c.Text != ""
+	case st.q.echo: // those of the prompt are read at the end, and come first
+	default:
+		var k scored
+		if k, ok = st.told.piece(d); ok {
+			st.scores.generated(k)
+			c.Text, c.Logprobs = d.Text, st.scores.take()
+		}
 	}
-	if st.q.echo { // those of the prompt are read at the end, and come first
-		return c, false
-	}
-	k, ok := st.told.piece(d)
 	if ok {
-		st.scores.generated(k)
-		c.Text, c.Logprobs = d.Text, st.scores.take()
+		st.tell(&c, st.ids)
 	}
 	return c, ok
 }
@@ -388,17 +418,19 @@ func (st *completionStream) echo() string {
 }
 
 // end is what is said last.
-func (st *completionStream) end(i int, c *choice) completionChoice {
+func (st *completionStream) end(i int, c *choice) (out completionChoice) {
 	if st.scores == nil {
-		return completionEnd(i, c, st.echo())
+		out = completionEnd(i, c, st.echo())
+	} else {
+		text, k := st.told.rest(c.result)
+		if st.q.echo {
+			st.scores.prompt(c)
+		}
+		st.scores.generated(k)
+		out = completionEnd(i, c, st.echo()+text)
+		out.Logprobs = st.scores.take()
 	}
-	text, k := st.told.rest(c.result)
-	if st.q.echo {
-		st.scores.prompt(c)
-	}
-	st.scores.generated(k)
-	out := completionEnd(i, c, st.echo()+text)
-	out.Logprobs = st.scores.take()
+	st.tell(&out, c.result.Part.Tokens)
 	return out
 }
 

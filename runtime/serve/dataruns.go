@@ -134,7 +134,7 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 		f.finish(s.outcomeOf(f, up.over), r.log)
 		return s.keptRun(f)
 	}
-	q := runRequest{seed: f.meta.Seed, salt: t.salt(f.meta.CacheSalt), takeUp: up}
+	q := runRequest{seed: f.meta.Seed, salt: t.salt(f.meta.CacheSalt, ""), takeUp: up}
 	if err == nil {
 		q.program, q.inputs, err = s.programOf(f)
 	}

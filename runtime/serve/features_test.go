@@ -246,6 +246,25 @@ func features() []feature {
 		{row: "vLLM: return_token_ids", path: chatPath, body: chatOf("return_token_ids", true, "max_tokens", 2), want: tree{"choices.0.token_ids.1": 98.0}},
 		{row: "vLLM: return_tokens_as_token_ids", path: rawPath, body: rawOf("logprobs", 0, "return_tokens_as_token_ids", true), want: tree{"choices.0.logprobs.tokens.0": "token_id:97"}},
 
+		{row: "vLLM: return_token_ids of completions", path: rawPath, body: rawOf("return_token_ids", true, "prompt", "ab"), want: tree{"choices.0.token_ids.3": 102.0, "choices.0.prompt_token_ids.1": 98.0}},
+		{row: "vLLM: return_token_ids of completions in a stream", path: rawPath, body: rawOf("return_token_ids", true, "prompt", "ab", "stream", true), check: func(got tree) bool {
+			n := 0
+			for _, ids := range events(got, "choices.0.token_ids") {
+				n += len(ids.([]any))
+			}
+			return n == 4 && len(events(got, "choices.0.prompt_token_ids")) == 1
+		}},
+		{row: "vLLM: add_special_tokens false", path: rawPath, body: rawOf("add_special_tokens", false), want: tree{cont: "abcd"}},
+		{row: "vLLM: documents and reasoning_effort", path: chatPath, body: ask("x", "documents", []any{tree{"title": "t", "text": "d"}}, "reasoning_effort", "low", "chat_template_kwargs", tree{"a": 1}), asked: func(*backend.Request) bool { return true }},
+		{row: "vLLM: truncate_prompt_tokens is refused", path: chatPath, body: chatOf("truncate_prompt_tokens", 5), bad: "truncate_prompt_tokens"},
+		{row: "vLLM: an unknown structured output is refused", path: chatPath, body: chatOf("structured_outputs", tree{"jsn": tree{}}), bad: "structured_outputs.jsn"},
+		{row: "vLLM: white space in JSON is refused", path: chatPath, body: chatOf("structured_outputs", tree{"json": tree{}, "whitespace_pattern": " "}), bad: "structured_outputs.whitespace_pattern"},
+		{row: "vLLM: thinking_token_budget is refused", path: chatPath, body: chatOf("thinking_token_budget", 5), bad: "thinking_token_budget"},
+		{row: "chat: modalities", path: chatPath, body: chatOf("modalities", []any{"text"}), want: tree{said: letters}},
+		{row: "chat: other modalities are refused", path: chatPath, body: chatOf("modalities", []any{"text", "audio"}), bad: "modalities"},
+		{row: "llama.cpp: grammar", path: chatPath, body: chatOf("grammar", `root ::= "qr"`), want: tree{said: "qr"}},
+		{row: "llama.cpp: other ways to sample are refused", path: rawPath, body: rawOf("mirostat", 2), bad: "mirostat"},
+
 		{row: "routes: /tokenize", path: "/tokenize", body: tree{"prompt": "ab"}, want: tree{"count": 2.0, "tokens.1": 98.0, "max_model_len": 512.0}},
 		{row: "routes: /detokenize", path: "/detokenize", body: tree{"tokens": []any{104, 105}}, want: tree{"prompt": "hi"}},
 
@@ -268,6 +287,11 @@ func features() []feature {
 			b["return_logprob"], b["logprob_start_len"], b["top_logprobs_num"], b["return_text_in_logprobs"] = true, 0, 2, true
 			return b
 		}(), want: tree{"meta_info.output_token_logprobs.3.2": "d", "meta_info.input_token_logprobs.0.1": 46.0, "meta_info.output_top_logprobs.0.1.0": "*", "meta_info.output_token_logprobs_length": 4.0}},
+		{row: "SGLang: no_stop_trim and rid in a chat", path: chatPath, body: chatOf("stop", "c", "no_stop_trim", true, "rid", "mine-2"), want: tree{said: "abc", "id": "chatcmpl-mine-2"}},
+		{row: "SGLang: extra_key in a chat", path: chatPath, body: chatOf("cache_salt", "a", "extra_key", "bc"), asked: func(r *backend.Request) bool { return r.Salt == "salt+:1:abc" }},
+		{row: "SGLang: skip_special_tokens false", path: nativePath, body: nativeOf("logit_bias", tree{"256": 50}, "skip_special_tokens", false, "max_new_tokens", 1), want: tree{"text": ""}}, // what ends the text is not in it
+		{row: "SGLang: stream_reasoning false is refused", path: chatPath, body: chatOf("stream_reasoning", false), bad: "stream_reasoning"},
+		{row: "SGLang: lora_path is refused in a chat", path: chatPath, body: chatOf("lora_path", "x"), bad: "lora_path"},
 		{row: "SGLang: priority, higher first", path: nativePath, body: tree{"text": "x", "priority": 3}, asked: func(r *backend.Request) bool { return r.Priority == 3 }},
 		{row: "SGLang: an unknown name in sampling_params", path: nativePath, body: nativeOf("max_tokens", 4), bad: "sampling_params.max_tokens"},
 		{row: "SGLang: a bound for thoughts is refused, not dropped", path: nativePath, body: tree{"text": "x", "max_thinking_tokens": 9}, bad: "max_thinking_tokens"},
@@ -287,7 +311,7 @@ func TestFeaturesOfTheAPIs(t *testing.T) {
 			if f.asked != nil {
 				m = toolModel("{}")
 				c = serveFor(t, m, func(c *Config) {
-					if f.path == "/tokenize" || f.body["chat_template_kwargs"] != nil || f.body["continue_final_message"] != nil {
+					if f.path == "/tokenize" || f.body["documents"] != nil || f.body["chat_template_kwargs"] != nil || f.body["continue_final_message"] != nil {
 						c.Template = tmpl
 					}
 				})

@@ -126,12 +126,8 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 			}
 			o.closed = false
 		}
-		if kw := f.object("chat_template_kwargs"); kw != nil && len(kw.members) > 0 {
-			o.extra = map[string]any{}
-			for k, x := range kw.members {
-				o.extra[k] = json.RawMessage(x)
-			}
-		}
+		o.extra = s.readTemplate(f)
+		f.refuse("the template is the model's", "chat_template")
 		if err := f.err(); err != nil {
 			return err
 		}

@@ -36,8 +36,8 @@ type chatLogprobs struct {
 	Refusal []chatLogprob `json:"refusal"`
 }
 
-func (s *Server) tokenLogprob(id backend.Token, lp float64, asID bool) tokenLogprob {
-	b := s.cfg.Vocabulary.Bytes(id)
+func (s *Server) tokenLogprob(id backend.Token, lp float64, asID, control bool) tokenLogprob {
+	b := s.shown(id, control)
 	out := tokenLogprob{Token: s.tokenName(id, asID), Logprob: finite(lp), Bytes: make([]int, len(b))}
 	for i, x := range b {
 		out.Bytes[i] = int(x)
@@ -82,12 +82,12 @@ func (s *Server) tokenText(id backend.Token) string {
 }
 
 // chatLogprobs are those of generated tokens.
-func (s *Server) chatLogprobs(k scored, asIDs bool) *chatLogprobs {
+func (s *Server) chatLogprobs(k scored, asIDs, control bool) *chatLogprobs {
 	out := &chatLogprobs{Content: []chatLogprob{}}
 	for i, lp := range k.logprobs {
-		e := chatLogprob{tokenLogprob: s.tokenLogprob(k.tokens[i], lp, asIDs), Top: []tokenLogprob{}}
+		e := chatLogprob{tokenLogprob: s.tokenLogprob(k.tokens[i], lp, asIDs, control), Top: []tokenLogprob{}}
 		for _, t := range k.likeliest(i) {
-			e.Top = append(e.Top, s.tokenLogprob(t.Token, t.Logprob, asIDs))
+			e.Top = append(e.Top, s.tokenLogprob(t.Token, t.Logprob, asIDs, control))
 		}
 		out.Content = append(out.Content, e)
 	}

@@ -223,12 +223,12 @@ func TestSharedSalts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := ts.all[0].salt("x"), ts.all[1].salt("x"); a != b || strings.Contains(a, "team") {
+	if a, b := ts.all[0].salt("x", ""), ts.all[1].salt("x", ""); a != b || strings.Contains(a, "team") {
 		t.Error(a, b)
 	}
 	seen := map[string]bool{}
 	for _, x := range ts.all[1:] {
-		seen[x.salt("")] = true
+		seen[x.salt("", "")] = true
 	}
 	if len(seen) != 3 {
 		t.Error(seen)

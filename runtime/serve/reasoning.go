@@ -103,13 +103,13 @@ func overlap(text, tag string) int {
 }
 
 // tokensOf is how many tokens of a choice the first bytes of its text took.
-func (s *Server) tokensOf(c *choice, bytes int) int {
+func (s *Server) tokensOf(control bool, c *choice, bytes int) int {
 	v := s.cfg.Vocabulary
 	if v == nil || bytes == 0 {
 		return 0
 	}
 	for i, id := range c.result.Part.Tokens {
-		if bytes -= len(v.Bytes(id)); bytes <= 0 {
+		if bytes -= len(s.shown(id, control)); bytes <= 0 {
 			return i + 1
 		}
 	}

@@ -264,7 +264,7 @@ func (b *responder) finish(c *choice) {
 	p := b.answer.finish()
 	// A last token may be a part of a character, and have no text.
 	b.take(p, b.shown.take(-1, p.said != "" || b.message != nil))
-	c.thought = b.s.tokensOf(c, b.answer.think.ended)
+	c.thought = b.s.tokensOf(b.q.base.ShowControl, c, b.answer.think.ended)
 	b.end, b.status = c, "completed"
 	if finishReason(c.result, b.q.tools, 0) == "length" {
 		b.status = "incomplete"
@@ -333,8 +333,8 @@ func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, b *respo
 
 // tokens adds text token by token with log-probabilities.
 func (b *responder) tokens(text string, k scored) {
-	all := b.s.chatLogprobs(k, false).Content
-	for i, text := range b.s.pieces(text, k.tokens) {
+	all := b.s.chatLogprobs(k, false, b.q.base.ShowControl).Content
+	for i, text := range b.s.pieces(text, k.tokens, b.q.base.ShowControl) {
 		if i < len(all) {
 			b.shown.queue = append(b.shown.queue, shownToken{b.shown.read, all[i]})
 		}

@@ -198,12 +198,7 @@ func (s *Server) readResponse(r *http.Request, f *fields) (*responseRequest, err
 
 	msgs, opts, c := q.tools.plan(messages, q.style)
 	s.limitByTools(f, &q.job, q.tools, q.style, c)
-	if kw := f.object("chat_template_kwargs"); kw != nil && len(kw.members) > 0 {
-		opts.extra = map[string]any{}
-		for k, v := range kw.members {
-			opts.extra[k] = v
-		}
-	}
+	opts.extra = s.readTemplate(f)
 	if err := f.err(); err != nil {
 		return nil, err
 	}

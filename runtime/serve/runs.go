@@ -165,7 +165,7 @@ func readRun(ctx context.Context, f *fields, t *tenant) (q runRequest) {
 	}
 	q.seed = uint64(f.whole("seed", 0, math.MinInt64, math.MaxInt64))
 	q.cacheSalt = readSalt(f, "cache_salt")
-	q.salt = t.salt(q.cacheSalt)
+	q.salt = t.salt(q.cacheSalt, "")
 	return q
 }
 

@@ -184,14 +184,13 @@ func (s *Server) readCommon(f *fields, t *tenant, j *job) {
 	r.Stop = s.readStop(f, "stop", maxStops, &r.Tokens, r.IgnoreEOS)
 	s.readRules(f, &r.Tokens)
 	r.CloseAtLimit = s.readClosing(f)
-	j.keepStop = f.flag("include_stop_str_in_output", false)
+	r.ShowControl = s.readControl(f)
+	j.keepStop = f.flag("include_stop_str_in_output", f.flag("no_stop_trim", false))
 	r.MinTokens = int(f.whole("min_tokens", 0, 0, math.MaxInt32))
-	r.Salt = t.salt(readSalt(f, "cache_salt"))
+	r.Salt = t.salt(readSalt(f, "cache_salt"), readSalt(f, "extra_key"))
 	j.n, j.countAt = int(f.whole("n", 1, 1, int64(s.cfg.Limits.Choices))), "n"
 	r.Priority = -int(f.whole("priority", 0, math.MinInt32, math.MaxInt32)) // lower is earlier, as in vLLM
-	f.refuse("use logit_bias, allowed_token_ids, bad_words or a grammar", "logits_processors")
-	f.refuse("sampling is the only way to generate", "use_beam_search", "repetition_detection")
-	f.refuse("only log-probabilities of the likeliest tokens are shown", "logprob_token_ids")
+	refuseOthers(f)
 }
 
 // readClosing reads close_at_limit: whether an answer in a given form is closed
@@ -243,7 +242,7 @@ func readConstraint(f *fields) (c backend.Constraint, at string) {
 	set("response_format", responseFormat(f))
 	for _, old := range []struct{ name, kind string }{
 		{"guided_json", "json"}, {"guided_regex", "regex"}, {"guided_choice", "choice"}, {"guided_grammar", "grammar"},
-		{"json_schema", "json"}, {"regex", "regex"}, {"ebnf", "grammar"}, {"structural_tag", "structural_tag"},
+		{"json_schema", "json"}, {"regex", "regex"}, {"ebnf", "grammar"}, {"grammar", "grammar"}, {"structural_tag", "structural_tag"},
 	} {
 		if f.has(old.name) {
 			set(old.name, oneConstraint(f, old.name, old.kind))
@@ -255,6 +254,7 @@ func readConstraint(f *fields) (c backend.Constraint, at string) {
 				set("structured_outputs."+kind, oneConstraint(so, kind, kind))
 			}
 		}
+		refuseInStructured(so)
 	}
 	return c, at
 }

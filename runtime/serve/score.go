@@ -180,7 +180,7 @@ func (s *Server) readScore(r *http.Request, f *fields) (*scoreRequest, error) {
 		return nil, badRequest("", "this model does not show the log-probabilities of given tokens")
 	}
 	q := &scoreRequest{id: s.requestID(r, f, "score-"), softmax: f.flag("apply_softmax", false)}
-	q.salt = tenantOf(r.Context()).salt(readSalt(f, "cache_salt"))
+	q.salt = tenantOf(r.Context()).salt(readSalt(f, "cache_salt"), "")
 	q.labels = s.readTokens(f, "label_token_ids")
 	switch n := len(q.labels); {
 	case n == 0:

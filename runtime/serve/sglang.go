@@ -131,12 +131,12 @@ func (s *Server) readSGLang(r *http.Request, f *fields) (*sglangRequest, error) 
 	q.top = int(f.whole("top_logprobs_num", 0, 0, maxTopLogprobs))
 	q.texts = f.flag("return_text_in_logprobs", false)
 	q.promptID = f.flag("return_prompt_token_ids", false)
-	q.base.Salt = t.salt(strings.Trim(readSalt(f, "cache_salt")+"/"+readSalt(f, "extra_key"), "/"))
+	q.base.Salt = t.salt(readSalt(f, "cache_salt"), readSalt(f, "extra_key"))
 	q.base.Priority = int(f.whole("priority", 0, math.MinInt32, math.MaxInt32)) // higher is earlier, as there
 	f.refuse("the model reads text only", "image_data", "video_data", "audio_data", "input_embeds")
 	f.refuse("there are no adapters", "lora_path")
 	f.refuse("only log-probabilities of the likeliest tokens are shown", "token_ids_logprob")
-	f.refuse("the model's inner state is not shown", "return_hidden_states")
+	f.refuse("the model's inner state is not shown", "return_hidden_states", "return_routed_experts")
 	f.refuse("every request carries its whole prompt, and the cache finds what is known", "session_id", "session_params")
 	f.refuse("use regex, json_schema, ebnf or logit_bias", "custom_logit_processor")
 	f.refuse("thoughts are neither demanded nor bounded here", "require_reasoning", "max_thinking_tokens")
@@ -199,6 +199,7 @@ func (s *Server) readSGLangSampling(f *fields, q *sglangRequest) {
 		p.fail("min_new_tokens", "is more than max_new_tokens")
 	}
 	b.CloseAtLimit = s.readClosing(p)
+	b.ShowControl = s.readControl(p)
 	q.keepStop = p.flag("no_stop_trim", false)
 	q.n, q.countAt = int(p.whole("n", 1, 1, int64(s.cfg.Limits.Choices))), "sampling_params.n"
 	b.Constraint, q.constraintAt = readConstraint(&fields{members: pick(p, "regex", "json_schema", "ebnf", "structural_tag"), path: p.path, first: p.first})

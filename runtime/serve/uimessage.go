@@ -183,7 +183,7 @@ func (s *Server) startChat(ctx context.Context, t *tenant, program string, f *fi
 			return nil, 0, err
 		}
 	}
-	q.salt = t.salt("")
+	q.salt = t.salt("", "")
 	x, err := s.start(t, q)
 	return x, 0, err
 }
