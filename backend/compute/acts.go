@@ -145,16 +145,32 @@ func (a *Acts) tile(i int) (first, t, at int) {
 // x is padded with zeros to whole blocks; len(x) >= 32*blocks.
 // Different tokens may be set at the same time.
 func (a *Acts) SetRow(i int, x []float32, in Forms) {
+	cols := a.cols
+	if in != 1<<Floats {
+		cols = a.nb * BlockCols
+	}
+	a.SetPart(i, 0, x[:cols], in)
+}
+
+// PartCols is what the first column of a part must be a multiple of.
+const PartCols = 256
+
+// SetPart is SetRow for the columns of x alone, the first of which is column from.
+// Different parts of a token may be set at the same time.
+func (a *Acts) SetPart(i, from int, x []float32, in Forms) {
+	if len(x) == 0 {
+		return
+	}
 	first, t, at := a.tile(i)
 	if in.Has(Floats) {
-		f := a.f[first*a.cols:][:t*a.cols]
-		for c, v := range x[:a.cols] {
-			f[c*t+at] = v
+		f := a.f[first*a.cols+from*t:][:t*min(len(x), a.cols-from)]
+		for c := 0; c*t < len(f); c++ {
+			f[c*t+at] = x[c]
 		}
 	}
 	for form := range Floats {
 		if in.Has(form) {
-			quantise(a, form, first, t, at, x[:a.nb*BlockCols])
+			quantise(a, form, first, t, at, from/BlockCols, x)
 		}
 	}
 }
@@ -162,16 +178,17 @@ func (a *Acts) SetRow(i int, x []float32, in Forms) {
 // tiny is the largest magnitude that is quantised to zero.
 const tiny = 0x1p-100
 
-// quantiseGo is the reference of the quantise kernels.
-func quantiseGo(a *Acts, form Form, first, t, at int, x []float32) {
+// quantiseGo is the reference of the quantise kernels: whole blocks of the token at
+// place at of a tile, from block on.
+func quantiseGo(a *Acts, form Form, first, t, at, block int, x []float32) {
 	to := &a.quants[form]
-	q := to.q[first*a.nb*BlockCols:]
-	meta := first * a.nb
-	per := form.blocksPerScale()
+	q := to.q[(first*a.nb+block*t)*BlockCols:]
+	meta := first*a.nb + block*t
+	per, blocks := form.blocksPerScale(), len(x)/BlockCols
 	var inv, scale float32
-	for b := range a.nb {
+	for b := range blocks {
 		if b%per == 0 {
-			inv, scale = scaleOf(form, x[b*BlockCols:min(b+per, a.nb)*BlockCols])
+			inv, scale = scaleOf(form, x[b*BlockCols:min(b+per, blocks)*BlockCols])
 		}
 		var sum [2]int32
 		qb := q[b*BlockCols*t:][:BlockCols*t]

@@ -171,16 +171,16 @@ type quantArgs struct {
 	form        int
 }
 
-func quantise(a *Acts, form Form, first, t, at int, x []float32) {
+func quantise(a *Acts, form Form, first, t, at, block int, x []float32) {
 	if use == tierGo {
-		quantiseGo(a, form, first, t, at, x)
+		quantiseGo(a, form, first, t, at, block, x)
 		return
 	}
-	to, meta := &a.quants[form], first*a.nb+at
+	to, meta := &a.quants[form], first*a.nb+block*t
 	args := quantArgs{
-		x: &x[0], q: &to.q[first*a.nb*BlockCols+at*4],
-		sx: &to.sx[meta], xs: &to.xs[meta], init: &to.init[meta], init2: &to.init2[2*first*a.nb+at],
-		n: a.nb, t: t, form: int(form),
+		x: &x[0], q: &to.q[meta*BlockCols+at*4],
+		sx: &to.sx[meta+at], xs: &to.xs[meta+at], init: &to.init[meta+at], init2: &to.init2[2*meta+at],
+		n: len(x) / BlockCols, t: t, form: int(form),
 	}
 	quantiseAVX2((*byte)(unsafe.Pointer(&args)))
 }

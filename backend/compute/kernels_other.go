@@ -9,8 +9,8 @@ func gemm(kind Kind, a *gemmArgs, t int) { gemmGo(kind, a, t) }
 func unpacks(Kind) bool                  { return false }
 func unpack(Kind, *byte, *byte, int)     {}
 func gemmUnpacked(Kind, *gemmArgs, int)  {}
-func quantise(a *Acts, form Form, first, t, at int, x []float32) {
-	quantiseGo(a, form, first, t, at, x)
+func quantise(a *Acts, form Form, first, t, at, block int, x []float32) {
+	quantiseGo(a, form, first, t, at, block, x)
 }
 func scores(a *scoreArgs, t int)                       { scoresGo(a, t) }
 func mix(a *mixArgs, t int)                            { mixGo(a, t) }

@@ -78,8 +78,10 @@ type kernels interface {
 	// readBy that w will be multiplied with them.
 	expect(n, cols int)
 	readBy(w matrix)
-	// set stores the activations of token i, padded with zeros to whole blocks.
-	set(i int, row []float32)
+	// set stores columns of the activations of token i, the first of which is from,
+	// a multiple of compute.PartCols; in arithmetic GGML it is 0 and row all of them.
+	// row is padded with zeros to whole blocks.
+	set(i, from int, row []float32)
 	// mul multiplies panels p0 up to p1 of a job.
 	mul(worker int, g *gemmJob, p0, p1 int)
 	// mulTo is mul with the results of token i in to[i].
@@ -99,9 +101,9 @@ type fast struct {
 	threads int
 }
 
-func (f *fast) expect(n, cols int)       { f.acts.Reset(n, cols); f.reads = 0 }
-func (f *fast) readBy(w matrix)          { f.reads.Add(w.(*compute.Matrix).Form) }
-func (f *fast) set(i int, row []float32) { f.acts.SetRow(i, row, f.reads) }
+func (f *fast) expect(n, cols int)             { f.acts.Reset(n, cols); f.reads = 0 }
+func (f *fast) readBy(w matrix)                { f.reads.Add(w.(*compute.Matrix).Form) }
+func (f *fast) set(i, from int, row []float32) { f.acts.SetPart(i, from, row, f.reads) }
 
 func (f *fast) mul(_ int, g *gemmJob, p0, p1 int) {
 	g.w.(*compute.Matrix).Mul(g.y, g.stride, f.acts, p0, p1)
@@ -122,9 +124,9 @@ type plain struct {
 	gelu bool
 }
 
-func (p *plain) expect(n, cols int)       { p.acts.Reset(n, cols) }
-func (p *plain) readBy(w matrix)          { p.acts.ReadBy(w.(*ggml.Matrix)) }
-func (p *plain) set(i int, row []float32) { p.acts.SetRow(i, row) }
+func (p *plain) expect(n, cols int)          { p.acts.Reset(n, cols) }
+func (p *plain) readBy(w matrix)             { p.acts.ReadBy(w.(*ggml.Matrix)) }
+func (p *plain) set(i, _ int, row []float32) { p.acts.SetRow(i, row) }
 
 func (p *plain) mul(worker int, g *gemmJob, p0, p1 int) {
 	g.w.(*ggml.Matrix).Mul(worker, g.y, g.stride, p.acts, p0, p1)

@@ -152,6 +152,40 @@ func (w *workspace) tokens(n int, fn func(worker, i int)) {
 	w.m.pool.RunBlocks(n, block, fn)
 }
 
+// pieces is tokens for work that divides into units: with fewer tokens than threads
+// each is done in parts, see part.
+func (w *workspace) pieces(n, units int, fn func(worker, piece int)) {
+	w.units, w.parts = units, 1
+	if n < w.m.pool.Threads() && w.m.arithmetic != GGML {
+		w.parts = min(units, w.m.pool.Threads())
+	}
+	w.tokens(n*w.parts, fn)
+}
+
+// part returns the token of a piece and which of its units the piece is.
+func (w *workspace) part(piece int) (i, from, to int) {
+	i, p := piece/w.parts, piece%w.parts
+	return i, p * w.units / w.parts, (p + 1) * w.units / w.parts
+}
+
+// colUnits is the number of units of so many columns that can be stored apart, if
+// what makes them up has the given width.
+func colUnits(cols, width int) int {
+	if compute.PartCols%width != 0 {
+		return 1
+	}
+	return max(1, cols/compute.PartCols)
+}
+
+// colPart is part for such columns.
+func (w *workspace) colPart(piece, cols int) (i, from, to int) {
+	i, from, to = w.part(piece)
+	if to == w.units {
+		return i, from * compute.PartCols, cols
+	}
+	return i, from * compute.PartCols, to * compute.PartCols
+}
+
 // wantTasks is the number of attention tasks, to be done for each kv head, that
 // keep all threads busy.
 func (w *workspace) wantTasks() int {
@@ -166,7 +200,7 @@ func (w *workspace) lastKeys(n int) int {
 	w.norm(n, l.attnNorm, l.k, l.v)
 	w.gemms = append(w.gemms[:0], w.keyJob(l), w.valueJob(l))
 	w.multiply()
-	w.tokens(n, w.fnKeys)
+	w.pieces(n, m.cfg.KVHeads, w.fnKeys)
 	w.hasY = false // norm has added it
 
 	half := m.cfg.RopeDim / 2
@@ -202,7 +236,7 @@ func (w *workspace) lastQueries(n int) {
 	w.norm(n, l.attnNorm, l.q)
 	w.gemms = append(w.gemms[:0], w.queryJob(l))
 	w.multiply()
-	w.tokens(n, w.fnQueries)
+	w.pieces(n, w.m.cfg.KVHeads, w.fnQueries)
 }
 
 // project computes queries, keys and values of the current layer and stores
@@ -212,7 +246,7 @@ func (w *workspace) project(n int) {
 	w.norm(n, l.attnNorm, l.q, l.k, l.v)
 	w.gemms = append(w.gemms[:0], w.queryJob(l), w.keyJob(l), w.valueJob(l))
 	w.multiply()
-	w.tokens(n, w.fnHeads)
+	w.pieces(n, w.m.cfg.KVHeads, w.fnHeads)
 }
 
 func (w *workspace) queryJob(l *layer) gemmJob { return gemmJob{l.q, w.qkv, w.qkvDim} }
@@ -234,7 +268,7 @@ func (w *workspace) attend(n int) {
 	default:
 		m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
 		w.expect(c.Heads*c.HeadDim, n, l.o)
-		w.tokens(n, w.fnMerge)
+		w.pieces(n, colUnits(c.Heads*c.HeadDim, c.HeadDim), w.fnMerge)
 	}
 	w.gemms = append(w.gemms[:0], gemmJob{l.o, w.y, w.dim})
 	w.multiply()
@@ -253,7 +287,7 @@ func (w *workspace) feed(n int) {
 	w.gemms = append(w.gemms[:0], gemmJob{l.gate, w.gate, w.ffn}, gemmJob{l.up, w.up, w.ffn})
 	w.multiply()
 	w.expect(m.cfg.FFN, n, l.down)
-	w.tokens(n, w.fnGate)
+	w.pieces(n, colUnits(m.cfg.FFN, 1), w.fnGate)
 	w.gemms = append(w.gemms[:0], gemmJob{l.down, w.y, w.dim})
 	w.multiply()
 	w.hasY, w.addY = true, l.ffnPostNorm
@@ -349,10 +383,13 @@ func (w *workspace) settle(s *scratch, i int) []float32 {
 }
 
 // store hands a row of activations to the next products.
-func (w *workspace) store(i int, row []float32, cols int) {
+func (w *workspace) store(i int, row []float32, cols int) { w.storePart(i, 0, row, cols) }
+
+// storePart is store for some columns, the first of which is column from.
+func (w *workspace) storePart(i, from int, row []float32, cols int) {
 	n := wholeBlocks(cols)
 	clear(row[cols:n])
-	w.math.set(i, row[:n])
+	w.math.set(i, from, row[:n])
 }
 
 func (w *workspace) doNorm(worker, i int) {
@@ -378,16 +415,18 @@ func (w *workspace) angles(i int) (cos, sin []float32) {
 }
 
 // doQueries finishes the queries of a token.
-func (w *workspace) doQueries(_, i int) {
+func (w *workspace) doQueries(_, piece int) {
 	m, l := w.m, &w.m.layers[w.layer]
 	c := &m.cfg
-	hd := c.HeadDim
+	i, from, to := w.part(piece)
+	hd, group := c.HeadDim, c.Heads/c.KVHeads
+	from, to = from*group, to*group
 	q := w.qkv[i*w.qkvDim:][:c.Heads*hd]
 	if l.qBias != nil {
-		compute.Add(q, l.qBias)
+		compute.Add(q[from*hd:to*hd], l.qBias[from*hd:to*hd])
 	}
 	cos, sin := w.angles(i)
-	for h := range c.Heads {
+	for h := from; h < to; h++ {
 		head := q[h*hd:][:hd]
 		if l.qNorm != nil {
 			w.math.norm(head, head, l.qNorm, c.RMSEps)
@@ -400,19 +439,20 @@ func (w *workspace) doQueries(_, i int) {
 }
 
 // doKeys finishes the keys and values of a token and stores them in its page.
-func (w *workspace) doKeys(_, i int) {
+func (w *workspace) doKeys(_, piece int) {
+	i, from, to := w.part(piece)
 	m, t, l := w.m, &w.toks[i], &w.m.layers[w.layer]
 	c := &m.cfg
 	hd := c.HeadDim
 	row := w.qkv[i*w.qkvDim:][:w.qkvDim]
 	k, v := row[w.keyAt:][:c.KVHeads*hd], row[w.valueAt:][:c.KVHeads*hd]
 	if l.kBias != nil {
-		compute.Add(k, l.kBias)
-		compute.Add(v, l.vBias)
+		compute.Add(k[from*hd:to*hd], l.kBias[from*hd:to*hd])
+		compute.Add(v[from*hd:to*hd], l.vBias[from*hd:to*hd])
 	}
 	cos, sin := w.angles(i)
 	page := int(t.pages[t.pos/PageSize])
-	for h := range c.KVHeads {
+	for h := from; h < to; h++ {
 		head := k[h*hd:][:hd]
 		if l.kNorm != nil {
 			w.math.norm(head, head, l.kNorm, c.RMSEps)
@@ -494,20 +534,22 @@ func (w *workspace) doAttend(worker, task int) {
 
 // doMerge folds the spans of a token and stores the result for the output
 // projection.
-func (w *workspace) doMerge(worker, i int) {
+func (w *workspace) doMerge(worker, piece int) {
 	c, p, row := &w.m.cfg, w.plan(), w.scratch[worker].row
 	hd, a := c.HeadDim, &w.partials
-	for h := range c.Heads {
+	i, from, to := w.colPart(piece, c.Heads*hd)
+	for h := from / hd; h < to/hd; h++ {
 		at := p.slots[i]*c.Heads + h
-		compute.Merge(row[h*hd:][:hd], a.Max[at:], a.Sum[at:], c.Heads, a.Out[at*hd:], c.Heads*hd, p.folded[i], p.spans[i])
+		compute.Merge(row[h*hd-from:][:hd], a.Max[at:], a.Sum[at:], c.Heads, a.Out[at*hd:], c.Heads*hd, p.folded[i], p.spans[i])
 	}
-	w.store(i, row, c.Heads*hd)
+	w.storePart(i, from, row, to-from)
 }
 
-func (w *workspace) doGate(worker, i int) {
-	c, row := &w.m.cfg, w.scratch[worker].row
-	w.math.gate(row[:c.FFN], w.gate[i*w.ffn:][:c.FFN], w.up[i*w.ffn:][:c.FFN])
-	w.store(i, row, c.FFN)
+func (w *workspace) doGate(worker, piece int) {
+	row := w.scratch[worker].row
+	i, from, to := w.colPart(piece, w.m.cfg.FFN)
+	w.math.gate(row[:to-from], w.gate[i*w.ffn+from:][:to-from], w.up[i*w.ffn+from:][:to-from])
+	w.storePart(i, from, row, to-from)
 }
 
 // final computes the logits of the tokens in w.outs.

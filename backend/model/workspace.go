@@ -54,6 +54,8 @@ type workspace struct {
 	layer  int
 	addY   []float32   // weights of the norm that y passes before the addition, or nil
 	hasY   bool        // y is pending
+	units  int         // of the pieces of a section: into how many a token divides,
+	parts  int         // and in how many parts they are done
 	normBy []float32   // weights of the next norm
 	outs   []int       // tokens with outputs
 	outTo  [][]float32 // where their logits go

@@ -11,7 +11,7 @@ import (
 // Offsets in scoreArgs and mixArgs.
 const (
 	scoreQ, scoreK, scorePages, scoreNP, scoreStride, scoreDim, scoreS, scorePairs, scoreValues, scoreNear = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72
-	mixP, mixV, mixPages, mixNP, mixStride, mixDim, mixO, mixPairs, mixNext, mixKeys            = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72
+	mixP, mixV, mixPages, mixNP, mixStride, mixDim, mixO, mixPairs, mixNext, mixKeys                       = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72
 )
 
 // spanBytes is the size of a row of scores.
