@@ -25,6 +25,7 @@ type Cache struct {
 	leaves  leafHeap
 	runs    map[string]map[string]*node // by run and branch, what it claims
 	runAge  []string                    // runs in the order they were first seen, oldest first
+	tier    *tier                       // nil without one
 	clock   uint64
 	version uint64
 	nodes   int
@@ -263,6 +264,7 @@ func (c *Cache) Unpin(h *Handle) {
 // released, but is found by no later Match.
 func (c *Cache) Flush() {
 	c.version++
+	c.tier.clear()
 	for ns, root := range c.roots {
 		root.stale = true
 		c.prune(root)

@@ -236,11 +236,18 @@ func TestFlushWhilePinned(t *testing.T) {
 // else is noticed.
 func TestRandomOperations(t *testing.T) {
 	tails := 0
+	var loaded, fetched uint64
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { tails += randomOperations(t, rand.New(rand.NewPCG(seed, 1)), 1500) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			n, tier := randomOperations(t, rand.New(rand.NewPCG(seed, 1)), 1500)
+			tails, loaded, fetched = tails+n, loaded+tier.Loaded, fetched+tier.Fetched
+		})
 	}
 	if tails == 0 {
 		t.Error("nobody ever went on in a page of the tree")
+	}
+	if loaded == 0 || fetched == 0 {
+		t.Errorf("%d pages came back from the tier when asked for, %d before", loaded, fetched)
 	}
 }
 
@@ -259,14 +266,20 @@ type user struct {
 	stale  bool
 }
 
-// randomOperations returns how many users went on in a page of the tree.
-func randomOperations(t *testing.T, r *rand.Rand, ops int) (tails int) {
+// randomOperations returns how many users went on in a page of the tree, and what the
+// tier did if there was one.
+func randomOperations(t *testing.T, r *rand.Rand, ops int) (tails int, tier TierStats) {
 	numPages := 4 + r.IntN(40)
 	c := New(numPages)
 	data := make([][PageTokens]Token, numPages)
+	tiered := numPages%2 == 1
+	if tiered {
+		c.SetTier(&heldPages{pages: data, slots: make([][PageTokens]Token, numPages/2)}, numPages/2)
+	}
 	spaces := []Namespace{{}, {Salt: "s"}}
 	known := map[Namespace]map[string]bool{{}: {}, {Salt: "s"}: {}} // prefixes ever put, since the last flush
 	var users []*user
+	var asked [][]Token
 
 	write := func(u *user, from int) {
 		for i := from; i < len(u.tokens); i++ {
@@ -313,11 +326,24 @@ func randomOperations(t *testing.T, r *rand.Rand, ops int) (tails int) {
 			for i := range tokens {
 				tokens[i] = Token(r.IntN(2)) * Token(r.IntN(2))
 			}
+			if tiered && len(asked) > 0 && r.IntN(2) == 0 { // so long a prefix is not met by chance
+				old := asked[r.IntN(len(asked))]
+				tokens = append(slices.Clone(old), tokens[:min(3, n)]...)
+				n = len(tokens)
+			}
+			asked = append(asked, tokens[:n:n])
 			ns := spaces[r.IntN(2)]
 			want := c.Peek(ns, tokens)
 			h := c.Match(ns, tokens)
 			if h.Len() != want {
 				t.Fatalf("Match %d, Peek %d", h.Len(), want)
+			}
+			if tiered && r.IntN(2) == 0 {
+				most := c.Parked(h, tokens)
+				got := c.Restore(h, tokens)
+				if want += got; got > most || h.Len() != want {
+					t.Fatalf("%d tokens came back of %d, the prefix has %d", got, most, h.Len())
+				}
 			}
 			if want > 0 && !known[ns][asKey(tokens[:want])] {
 				t.Fatalf("matched %v, which nobody put", tokens[:want])
@@ -384,6 +410,9 @@ func randomOperations(t *testing.T, r *rand.Rand, ops int) (tails int) {
 			}
 			finish(i)
 		default:
+			if tiered {
+				c.Fetch(r.Int64N(5), 1+r.IntN(3))
+			}
 			if r.IntN(8) == 0 {
 				c.Flush()
 				known = map[Namespace]map[string]bool{{}: {}, {Salt: "s"}: {}}
@@ -408,7 +437,7 @@ func randomOperations(t *testing.T, r *rand.Rand, ops int) (tails int) {
 		t.Fatal("an idle cache gives not all of its pages")
 	}
 	check(t, c)
-	return tails
+	return tails, c.TierStats()
 }
 
 func asKey(t []Token) string { return fmt.Sprint(t) }

@@ -133,7 +133,62 @@ func (c *Cache) Check(stale ...*Handle) error {
 	if claims != claimed {
 		bad("%d claims, the nodes have %d", claims, claimed)
 	}
+	if c.tier != nil {
+		c.tier.check(bad)
+	}
 	return errors.Join(errs...)
+}
+
+// check recounts the tier.
+func (t *tier) check(bad func(string, ...any)) {
+	slots := make([]int, t.count.Slots)
+	leaves, wants := 0, 0
+	var walk func(b *block)
+	walk = func(b *block) {
+		if b.slot >= 0 {
+			slots[b.slot]++
+		} else if len(b.kids) == 0 {
+			bad("tier: a block at depth %d holds nothing and leads nowhere", b.depth)
+		}
+		leaf := b.slot >= 0 && len(b.kids) == 0
+		if leaf {
+			leaves++
+		}
+		if leaf != (b.heap >= 0) || leaf && t.leaves[b.heap] != b || b.locked {
+			bad("tier: a block at depth %d is a leaf: %v, at %d in the heap, locked: %v", b.depth, leaf, b.heap, b.locked)
+		}
+		wants += len(b.claims)
+		for _, cl := range b.claims {
+			if t.wants[cl.owner] != b || b.slot < 0 {
+				bad("tier: %v wants a block at depth %d, which is not known", cl.owner, b.depth)
+			}
+		}
+		for key, kid := range b.kids {
+			if kid.parent != b || kid.tokens != key || kid.depth != b.depth+1 {
+				bad("tier: a block at depth %d: wrong parent, tokens or depth", kid.depth)
+			}
+			walk(kid)
+		}
+	}
+	for _, root := range t.roots {
+		walk(root)
+	}
+	for _, slot := range t.free {
+		slots[slot]++
+	}
+	for slot, n := range slots {
+		if n != 1 {
+			bad("tier: slot %d is in %d places", slot, n)
+		}
+	}
+	if leaves != len(t.leaves) || wants != len(t.wants) {
+		bad("tier: %d leaves of %d in the heap, %d claims of %d", leaves, len(t.leaves), wants, len(t.wants))
+	}
+	for i, b := range t.leaves {
+		if i > 0 && blockBefore(b, t.leaves[(i-1)/2]) {
+			bad("tier: %d goes before its parent in the heap", i)
+		}
+	}
 }
 
 // String draws the trees, one node a line, children by first token.

@@ -42,5 +42,11 @@
 // What will be read again is known by claims: each [Owner], a branch of a run, may
 // claim one prefix and say when it will be back, see [Cache.Claim].
 //
+// # A second tier
+//
+// With a [Tier] beside the pool ([Cache.SetTier]) evicted pages are kept there, as long
+// as they are worth more than what lies there already. [Cache.Restore] brings them back
+// when they are asked for, [Cache.Fetch] before that, by the claims on them.
+//
 // The package has no goroutine, no clock and no lock: the caller serialises.
 package cache

@@ -27,7 +27,12 @@ func (c *Cache) Claim(h *Handle, owner Owner, next int64) {
 	if n == nil || n.parent == nil || owner.Run == "" {
 		return
 	}
-	c.Unclaim(owner)
+	c.tier.unwant(owner)
+	c.claim(n, owner, next)
+}
+
+func (c *Cache) claim(n *node, owner Owner, next int64) {
+	c.dropClaim(owner)
 	nodes := c.runs[owner.Run]
 	if nodes == nil {
 		if len(c.runAge) >= maxRuns {
@@ -45,9 +50,10 @@ func (c *Cache) Claim(h *Handle, owner Owner, next int64) {
 // Expect changes when the owner of a claim will read its prefix, and reports
 // whether there is any of it left.
 func (c *Cache) Expect(owner Owner, next int64) bool {
+	parked := c.tier.expect(owner, next)
 	n := c.runs[owner.Run][owner.Branch]
 	if n == nil {
-		return false
+		return parked
 	}
 	n.claims[n.claimOf(owner)].next = next
 	c.claimed(n)
@@ -56,6 +62,12 @@ func (c *Cache) Expect(owner Owner, next int64) bool {
 
 // Unclaim drops the claim of an owner, if it has one.
 func (c *Cache) Unclaim(owner Owner) {
+	c.tier.unwant(owner)
+	c.dropClaim(owner)
+}
+
+// dropClaim is Unclaim for the pool alone.
+func (c *Cache) dropClaim(owner Owner) {
 	nodes := c.runs[owner.Run]
 	n := nodes[owner.Branch]
 	if n == nil {
@@ -79,6 +91,7 @@ func (c *Cache) disown(owner Owner) {
 
 // Forget drops all claims of a run.
 func (c *Cache) Forget(run string) {
+	c.tier.forget(run)
 	nodes, ok := c.runs[run]
 	if !ok {
 		return
@@ -143,16 +156,23 @@ func (c *Cache) moveClaims(n, parent *node) {
 func (c *Cache) evict(n int) {
 	for c.pool.free.n < n {
 		leaf := c.leaves[0]
+		var prefix []Token
+		if c.tier != nil {
+			prefix = c.prefixOf(leaf)
+		}
 		// Cut the leaf from its end, and take it out when one page is left: the
 		// first page may be its parent's too and is then not freed.
 		for len(leaf.pages) > 1 && c.pool.free.n < n {
 			last := len(leaf.pages) - 1
+			c.park(leaf, prefix)
 			c.pool.dropTree(leaf.pages[last])
 			leaf.pages = leaf.pages[:last]
 			leaf.tokens = leaf.tokens[:(leaf.start/PageTokens+last)*PageTokens-leaf.start]
+			prefix = prefix[:min(len(prefix), leaf.end())]
 			c.version++
 		}
 		if c.pool.free.n < n {
+			c.park(leaf, prefix)
 			c.remove(leaf)
 		}
 	}

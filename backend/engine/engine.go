@@ -90,6 +90,10 @@ type Config struct {
 	// 0 for no bound. With it MemoryBytes is 0: what the model leaves is for keys
 	// and values.
 	TotalBytes int64
+	// TierBytes is memory beside MemoryBytes for pages that are evicted: they are kept
+	// there and copied back, not computed again. None by default. It is for a KV that is
+	// [Tiered] and no Launcher; with TotalBytes it is part of them.
+	TierBytes int64
 	// MaxBatchTokens is the number of tokens a step computes at most, 512 by
 	// default. A long prompt is cut into such pieces.
 	MaxBatchTokens int
@@ -138,7 +142,7 @@ func (c *Config) setDefaults() error {
 		return errors.New("engine: no fingerprint")
 	case c.Tokenizer.Size() > c.Model.VocabSize():
 		return fmt.Errorf("engine: the tokenizer has %d tokens and the model %d", c.Tokenizer.Size(), c.Model.VocabSize())
-	case c.Pages < 0 || c.MemoryBytes < 0 || c.TotalBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0 || c.Choices < 0:
+	case c.Pages < 0 || c.MemoryBytes < 0 || c.TotalBytes < 0 || c.TierBytes < 0 || c.MaxBatchTokens < 0 || c.MaxSeqs < 0 || c.MaxWaiting < 0 || c.Drafts < 0 || c.Choices < 0:
 		return errors.New("engine: a limit is negative")
 	case c.MemoryBytes > 0 && c.TotalBytes > 0:
 		return fmt.Errorf("engine: %w: MemoryBytes for keys and values and TotalBytes for all are both set: choose one", backend.ErrInvalid)
@@ -187,13 +191,22 @@ func (c *Config) budget() error {
 		used += m.Bytes()
 	}
 	page := int64(c.Model.PageBytes())
+	used += c.TierBytes
 	left := c.TotalBytes - used
 	if need := page * int64(max(1, c.Pages)); left < need {
-		return fmt.Errorf("engine: %w: %d bytes of memory in all, and the model alone takes %d; keys and values need at least %d more",
-			backend.ErrInvalid, c.TotalBytes, used, need)
+		return fmt.Errorf("engine: %w: %d bytes of memory in all, and %s takes %d; keys and values need at least %d more",
+			backend.ErrInvalid, c.TotalBytes, c.fixed(), used, need)
 	}
 	c.MemoryBytes = left
 	return nil
+}
+
+// fixed names what takes memory besides keys and values.
+func (c *Config) fixed() string {
+	if c.TierBytes > 0 {
+		return "the model with what TierBytes sets aside"
+	}
+	return "the model alone"
 }
 
 // maxOutputs is the number of logits of a step.
@@ -224,6 +237,8 @@ type Engine struct {
 
 	// What follows belongs to the loop.
 	kv        KV
+	tier      Tier // nil without one
+	slots     int  // of it
 	sched     *scheduler
 	device    Launcher     // kv, if it works by itself
 	wait      func() error // for the step in flight, nil without one
@@ -282,6 +297,10 @@ func build(cfg Config) (*Engine, error) {
 	e.grammars = newGrammars(sync.OnceValues(func() (*grammar.Vocab, error) { return newVocab(e.tok, e.end) }))
 	e.mask = make([]uint64, (cfg.Model.VocabSize()+63)/64)
 	e.device, _ = kv.(Launcher)
+	if err := e.openTier(); err != nil {
+		kv.Close()
+		return nil, err
+	}
 	e.sched = e.newScheduler()
 	e.stats = e.snapshot()
 	return e, nil
@@ -301,8 +320,12 @@ func (e *Engine) newScheduler() *scheduler {
 		e.copies = e.copies[:0]
 		copyPage = e.copyLater
 	}
+	c := cache.New(e.cfg.Pages)
+	if e.tier != nil {
+		c.SetTier(e.tier, e.slots)
+	}
 	return &scheduler{
-		cache:      cache.New(e.cfg.Pages),
+		cache:      c,
 		outlook:    newOutlook(e.cfg.Clock),
 		copyPage:   copyPage,
 		budget:     e.cfg.MaxBatchTokens,
@@ -400,6 +423,13 @@ type Stats struct {
 	Evictable   int
 	CachedNodes int // of the tree
 
+	// Of the second tier, see Config.TierBytes.
+	TierPages   int    // it has room for
+	TierUsed    int    // of these
+	TierSaved   uint64 // pages that were evicted and kept there
+	TierLoaded  uint64 // pages that came back when a request needed them
+	TierFetched uint64 // pages that came back before one did
+
 	PageBytes int          // memory of a page
 	KVType    model.KVType // how keys and values are held
 }
@@ -421,7 +451,10 @@ func (e *Engine) publish() {
 func (e *Engine) snapshot() Stats {
 	s := e.totals
 	c := e.sched.cache.Stats()
+	tier := e.sched.cache.TierStats()
 	s.Steps = e.pass
+	s.TierPages, s.TierUsed = tier.Slots, tier.Used
+	s.TierSaved, s.TierLoaded, s.TierFetched = s.TierSaved+tier.Saved, s.TierLoaded+tier.Loaded, s.TierFetched+tier.Fetched
 	s.PageBytes, s.KVType = e.cfg.Model.PageBytes(), kvType(e.cfg.Model)
 	s.Preempted += uint64(e.sched.preempt)
 	s.Waiting, s.Running = len(e.sched.waiting), len(e.sched.running)
@@ -490,6 +523,9 @@ func (e *Engine) Close() error {
 	e.signal()
 	<-e.done
 	if !was {
+		if e.tier != nil {
+			e.tier.Close()
+		}
 		e.kv.Close()
 		e.cfg.Model.Close()
 	}

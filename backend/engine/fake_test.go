@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,6 +67,24 @@ func (kv *fakeKV) CopyPage(dst, src int32, tokens int) {
 			kv.slots[dst][i] = slot{}
 		}
 	}
+}
+
+func (kv *fakeKV) NewTier(slots int) (Tier, error) {
+	return &fakeTier{kv, make([][]slot, slots)}, nil
+}
+
+// fakeTier forgets a page that was loaded: nobody may load it again.
+type fakeTier struct {
+	kv    *fakeKV
+	slots [][]slot
+}
+
+func (t *fakeTier) Close()                {}
+func (t *fakeTier) Save(slot, page int32) { t.slots[slot] = slices.Clone(t.kv.slots[page]) }
+func (t *fakeTier) Load(page, slot int32) {
+	clear(t.kv.slots[page])
+	copy(t.kv.slots[page], t.slots[slot])
+	t.slots[slot] = nil
 }
 
 func (kv *fakeKV) Forward(b *model.Batch, logits [][]float32) error {

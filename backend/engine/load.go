@@ -103,6 +103,23 @@ type cpuKV struct {
 	m *model.Model
 }
 
+// NewTier implements [Tiered] with a second pool.
+func (kv *cpuKV) NewTier(slots int) (Tier, error) {
+	t, err := kv.m.NewKV(slots)
+	if err != nil {
+		return nil, err
+	}
+	return &cpuTier{t, kv.KV}, nil
+}
+
+type cpuTier struct {
+	*model.KV
+	pool *model.KV
+}
+
+func (t *cpuTier) Save(slot, page int32) { t.CopyFrom(slot, t.pool, page) }
+func (t *cpuTier) Load(page, slot int32) { t.pool.CopyFrom(page, t.KV, slot) }
+
 func (kv *cpuKV) Forward(b *model.Batch, logits [][]float32) error {
 	return kv.m.Forward(kv.KV, b, logits)
 }

@@ -69,7 +69,26 @@ func (e *Engine) receive() bool {
 		if e.wait != nil || len(e.sched.running)+len(e.sched.waiting) > 0 {
 			return true
 		}
-		<-e.wake
+		e.idle()
+	}
+}
+
+// idle waits until something arrives. Meanwhile it brings back what absent branches are
+// expected to read soon.
+func (e *Engine) idle() {
+	var due <-chan time.Time
+	fetched, wait, more := e.sched.fetchIdle()
+	if fetched > 0 {
+		e.publish()
+	}
+	if more {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-e.wake:
+	case <-due:
 	}
 }
 
@@ -309,6 +328,10 @@ func (e *Engine) rebuild(reason any) {
 		}
 	}
 	e.totals.Preempted += uint64(old.preempt)
+	tier := old.cache.TierStats()
+	e.totals.TierSaved += tier.Saved
+	e.totals.TierLoaded += tier.Loaded
+	e.totals.TierFetched += tier.Fetched
 	e.sched = e.newScheduler()
 	e.sched.step = old.step
 	e.sched.outlook.habits, e.sched.outlook.all = old.outlook.habits, old.outlook.all

@@ -36,11 +36,19 @@ func TestRandomSchedules(t *testing.T) {
 	} else {
 		t.Logf("%d preemptions in %d rounds", n, rounds)
 	}
+	if n := broughtBack.Load(); n < uint64(rounds) && !t.Failed() {
+		t.Errorf("only %d pages came back from the second tier in %d rounds", n, rounds)
+	} else {
+		t.Logf("%d pages came back from the second tier", n)
+	}
 }
 
 // preempted counts preemptions over all rounds, so that a test of preemption
 // that never preempts is noticed.
 var preempted atomic.Uint64
+
+// broughtBack counts pages that came back from second tiers.
+var broughtBack atomic.Uint64
 
 type call struct {
 	gen   *backend.Request
@@ -169,6 +177,8 @@ func randomSchedule(t *testing.T, r *rand.Rand, m, alone Model) {
 		c.Choices = []int{0, 8, 60}[r.IntN(3)]
 		if r.IntN(2) == 0 {
 			c.Model = ahead{c.Model, t}
+		} else if c.Pages%3 > 0 { // no draw of its own: the rounds stay as they are
+			c.TierBytes = int64(c.Pages * (c.Pages % 3) / 2 * c.Model.PageBytes())
 		}
 	})
 	if r.IntN(2) == 0 {
@@ -208,6 +218,7 @@ func randomSchedule(t *testing.T, r *rand.Rand, m, alone Model) {
 		e.do(func() {})
 	}
 	preempted.Add(e.Stats().Preempted)
+	broughtBack.Add(e.Stats().TierLoaded + e.Stats().TierFetched)
 	if st := e.Stats(); st.Held != 0 || st.Waiting+st.Running != 0 || st.Free+st.Evictable != st.Pages {
 		t.Errorf("at the end: %+v", st)
 	}

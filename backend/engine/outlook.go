@@ -2,6 +2,8 @@ package engine
 
 import (
 	"container/heap"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
@@ -71,10 +73,14 @@ func (o *outlook) foresee(c *cache.Cache, owner cache.Owner, a backend.Absence, 
 		return
 	}
 	wait := a.For
+	look := wait
 	if wait <= 0 {
 		wait = o.usual(a.Doing)
+		if look = wait; o.habits[a.Doing] != nil && o.habits[a.Doing].n > 0 {
+			look = soon(wait)
+		}
 	}
-	o.leave(owner, a.Doing, now, now+wait).told = a.For > 0
+	o.leave(owner, a.Doing, now, now+look).told = a.For > 0
 	if wait > horizon {
 		c.Unclaim(owner)
 	} else {
@@ -97,7 +103,7 @@ func (o *outlook) back(c *cache.Cache, owner cache.Owner) {
 	c.Expect(owner, int64(now))
 }
 
-// tick looks at those who should have been back.
+// tick looks at those of whom there may be news.
 func (o *outlook) tick(c *cache.Cache) {
 	if len(o.due) == 0 {
 		return
@@ -106,7 +112,7 @@ func (o *outlook) tick(c *cache.Cache) {
 	for len(o.due) > 0 && o.due[0].due <= now {
 		a := o.due[0]
 		due, at := o.later(a, now)
-		if due-now > horizon {
+		if at-now > horizon {
 			c.Unclaim(a.owner)
 			o.forget(a.owner)
 			continue
@@ -117,13 +123,17 @@ func (o *outlook) tick(c *cache.Cache) {
 	}
 }
 
+// soon is when to look again at who is expected after a time: what is left of it is not
+// what it was less what has passed, unless things always take as long.
+func soon(wait time.Duration) time.Duration { return max(wait/8, time.Millisecond) }
+
 // later says when to look again at a branch that is late, and when it is expected
 // by then.
 func (o *outlook) later(a *absence, now time.Duration) (due, at time.Duration) {
 	been := now - a.since
 	h := o.habit(a.doing)
 	if more, ok := h.left(been); ok {
-		return now + more, now + more
+		return now + soon(more), now + more
 	}
 	// It is longer away than any before. A little more is no news.
 	if grace := max(h.longest(), atOnce) * 3 / 2; been < grace {
@@ -206,7 +216,7 @@ func (o *outlook) habit(doing string) *habit {
 
 // habit holds how long something took the last times.
 type habit struct {
-	took [32]time.Duration
+	took [64]time.Duration
 	n    int // times in all
 	// atLeast is how long it takes at least, as far as can be told before the first
 	// time is over.
@@ -228,21 +238,33 @@ func (h *habit) mean() time.Duration {
 	return sum / time.Duration(len(h.known()))
 }
 
-// left is how much longer those took, on the average, that took longer than been;
-// false if none did.
+// left is how much longer something takes that took so long already: the time that a
+// page must be kept for each one that is read, if it is kept until the k soonest of those
+// that took longer were back and is then given up, for the best k. Where all take about
+// as long that is what is left of it; where one takes much longer than the others, that
+// one says nothing of the others. It is false if none took longer.
 func (h *habit) left(been time.Duration) (time.Duration, bool) {
-	var sum time.Duration
+	var rest [len(h.took)]time.Duration
 	n := 0
 	for _, d := range h.known() {
 		if d > been {
-			sum += d - been
+			rest[n] = d - been
 			n++
 		}
 	}
 	if n == 0 {
 		return 0, false
 	}
-	return max(sum/time.Duration(n), time.Millisecond), true
+	slices.Sort(rest[:n])
+	best := time.Duration(math.MaxInt64)
+	var sum time.Duration
+	for k, r := range rest[:n] {
+		sum += r
+		if 4*(k+1) >= n { // of fewer the soonest is a matter of luck
+			best = min(best, (sum+time.Duration(n-k-1)*r)/time.Duration(k+1))
+		}
+	}
+	return max(best, time.Millisecond), true
 }
 
 func (h *habit) longest() time.Duration {

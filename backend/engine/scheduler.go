@@ -79,6 +79,7 @@ const scanLimit = 128
 func (s *scheduler) next() []work {
 	s.step++
 	s.outlook.tick(s.cache)
+	s.fetch()
 	s.plan = s.plan[:0]
 	s.outputs = 0
 	budget := s.budget
@@ -295,6 +296,7 @@ func (s *scheduler) holdBack(q *sequence) bool {
 // are not pages enough for the rest of q as it is now, and for those that run.
 func (s *scheduler) start(q *sequence) bool {
 	q.h = s.cache.Match(q.ns, q.tokens[:q.matchLimit()])
+	s.restore(q)
 	alone := len(s.running) == 0
 	q.owned = q.h.Len() / cache.PageTokens
 	q.pages = q.h.Pages(q.pages[:0], 0)

@@ -165,27 +165,31 @@ func (k *KV) CopyPage(dst, src int32, tokens int) {
 	if tokens <= 0 || dst == src {
 		return
 	}
+	k.CopyFrom(dst, k, src)
+}
+
+// CopyFrom copies all of page src of another pool of the same model to page dst.
+func (k *KV) CopyFrom(dst int32, o *KV, src int32) {
 	for part := range k.parts {
-		from, to := k.run(part, k.slot(src)), k.run(part, k.slot(dst))
+		from, to := o.run(part, o.slot(src)), k.run(part, k.slot(dst))
 		if k.m.kvType == Int8 {
 			data, scales := compute.Int8Page(k.m.cfg.HeadDim)
-			copyPage(k.keys, data, to, from)
-			copyPage(k.values, data, to, from)
-			copyPage(k.scales, scales, to, from)
+			copyPage(k.keys, o.keys, data, to, from)
+			copyPage(k.values, o.values, data, to, from)
+			copyPage(k.scales, o.scales, scales, to, from)
 			continue
 		}
-		copyPage(k.data, k.m.cfg.HeadDim*PageSize, to, from)
+		copyPage(k.data, o.data, k.m.cfg.HeadDim*PageSize, to, from)
 	}
 	if k.m.reference {
 		for part := range k.m.cfg.Layers * k.m.cfg.KVHeads {
-			first := part * k.pages
-			copyPage(k.floats, 2*k.m.cfg.HeadDim*PageSize, first+int(dst), first+int(src))
+			copyPage(k.floats, o.floats, 2*k.m.cfg.HeadDim*PageSize, part*k.pages+int(dst), part*o.pages+int(src))
 		}
 	}
 }
 
 // copyPage copies one page of n elements.
-func copyPage[T any](p []T, n, dst, src int) { copy(p[dst*n:][:n], p[src*n:][:n]) }
+func copyPage[T any](to, from []T, n, dst, src int) { copy(to[dst*n:][:n], from[src*n:][:n]) }
 
 // head returns where the pages of a head lie; they are numbered by slot.
 func (k *KV) head(layer, head int) compute.Paged {

@@ -12,7 +12,8 @@
 //
 // Each http may be https. What a server's URL may hold besides, such as
 // ?model=NAME, is said in package remote. An engine's may hold threads=N,
-// memory=BYTES for keys and values, with the units KiB, MiB and GiB, kv=q8 for
+// memory=BYTES for keys and values, with the units KiB, MiB and GiB, tier=BYTES for
+// those that do not fit there any more, see engine.Config.TierBytes, kv=q8 for
 // keys and values in 8 bits, weights=f32 for weights that are expanded and
 // activations that are not rounded, see model.Options.Float32Weights, attention=f32
 // for its Float32Attention, and arithmetic=ggml for logits that are llama.cpp's bit

@@ -53,6 +53,8 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 				return cfg, mod, invalid(opts, fmt.Sprintf("parameter memory of the engine URL bounds keys and values to %s, and %d bytes are set for all of the engine: choose one", last, cfg.TotalBytes))
 			}
 			cfg.MemoryBytes, ok = ParseBytes(last)
+		case "tier":
+			cfg.TierBytes, ok = ParseBytes(last)
 		case "kv":
 			mod.KV, err = model.ParseKVType(last)
 			ok = err == nil
@@ -64,10 +66,10 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 			mod.Arithmetic, err = model.ParseArithmetic(last)
 			ok = err == nil
 		default:
-			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads, memory, kv, weights, attention and arithmetic", k))
+			return cfg, mod, invalid(opts, fmt.Sprintf("an engine URL has no parameter %q, only threads, memory, tier, kv, weights, attention and arithmetic", k))
 		}
 		if !ok {
-			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory bytes or a number of KiB, MiB or GiB, kv %s or %s, weights file or f32, attention kv or f32, arithmetic %s or %s", k, last, model.BFloat16, model.Int8, model.Fast, model.GGML))
+			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory and tier bytes or a number of KiB, MiB or GiB, kv %s or %s, weights file or f32, attention kv or f32, arithmetic %s or %s", k, last, model.BFloat16, model.Int8, model.Fast, model.GGML))
 		}
 	}
 	return cfg, mod, nil

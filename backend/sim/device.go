@@ -83,6 +83,16 @@ type kv struct {
 func (k *kv) Close()                     {}
 func (k *kv) CopyPage(_, _ int32, _ int) {}
 
+// NewTier implements engine.Tiered.
+func (k *kv) NewTier(int) (engine.Tier, error) { return tier{k.d}, nil }
+
+type tier struct{ d *Device }
+
+func (t tier) Close()          {}
+func (t tier) Save(_, _ int32) { t.copy() }
+func (t tier) Load(_, _ int32) { t.copy() }
+func (t tier) copy()           { t.d.clock.sleepUntil(t.d.clock.now() + t.d.o.Copy) }
+
 func (k *kv) Forward(b *model.Batch, logits [][]float32) error { return k.start(b, logits)() }
 
 func (k *kv) start(b *model.Batch, logits [][]float32) (wait func() error) {

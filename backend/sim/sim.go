@@ -21,6 +21,9 @@ type Options struct {
 	// Virtual makes time a count: results are exact and there at once. What the
 	// engine really takes is not in it.
 	Virtual bool
+	// Copy is how long it takes to copy a page to the engine's second tier or back; the
+	// device does nothing else meanwhile. See engine.Config.TierBytes.
+	Copy time.Duration
 	// Context is the number of tokens that a sequence may have, 8192 by default.
 	Context int
 	// Engine may hold other settings of the engine. Model, Tokenizer, Fingerprint,
@@ -30,7 +33,7 @@ type Options struct {
 
 // New starts an engine on a simulated device. The caller closes the engine.
 func New(o Options) (*engine.Engine, *Device, error) {
-	if o.Step < 0 || o.Token < 0 || o.Plan < 0 || o.Context < 0 {
+	if o.Step < 0 || o.Token < 0 || o.Plan < 0 || o.Copy < 0 || o.Context < 0 {
 		return nil, nil, fmt.Errorf("sim: %w: a negative time or size", backend.ErrInvalid)
 	}
 	if o.Context == 0 {
@@ -64,11 +67,14 @@ const (
 	endToken = 256
 )
 
+// PageBytes is what a page of 16 tokens counts as.
+const PageBytes = 1 << 10
+
 type simModel struct{ d *Device }
 
 func (m *simModel) VocabSize() int     { return vocab }
 func (m *simModel) ContextLength() int { return m.d.o.Context }
-func (m *simModel) PageBytes() int     { return 1 << 10 }
+func (m *simModel) PageBytes() int     { return PageBytes }
 func (m *simModel) Close()             {}
 
 func (m *simModel) NewKV(int) (engine.KV, error) {

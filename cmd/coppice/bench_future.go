@@ -14,25 +14,37 @@ import (
 // the same trace (limit) and the least recently used. The rows of an engine that is
 // told nothing are traces of their own: what is found decides what comes next.
 //
+// The first rows are those to look at: agents that use two dozen tools, each with
+// log-normal pauses, which is what service times look like. The others show what it
+// gives when more or less can be foreseen, and when the agents end before the engine
+// has learned how long their tools take. The last rows of each have a second tier as
+// large as the cache.
+//
 // Time is virtual and everything is a count, so one run says all.
 func benchFuture(a *app, ctx context.Context, _ *benchOptions) ([]benchRow, error) {
-	const agents, rounds = 64, 8
+	const agents, many, few = 64, 24, 8
+	exponential := func(r *rand.Rand, usual time.Duration) time.Duration {
+		return time.Duration(float64(usual) * r.ExpFloat64())
+	}
+	varied := func(r *rand.Rand, usual time.Duration) time.Duration {
+		return time.Duration(float64(usual) * (0.5 + r.Float64()))
+	}
 	pauses := []struct {
-		what string
-		take func(r *rand.Rand, usual time.Duration) time.Duration
+		what   string
+		rounds int
+		take   func(r *rand.Rand, usual time.Duration) time.Duration
 	}{
-		{"pauses as usual", nil},
-		{"pauses 50% to 150% of usual", func(r *rand.Rand, usual time.Duration) time.Duration {
-			return time.Duration(float64(usual) * (0.5 + r.Float64()))
-		}},
-		{"pauses exponential, which nobody foresees", func(r *rand.Rand, usual time.Duration) time.Duration {
-			return time.Duration(float64(usual) * r.ExpFloat64())
-		}},
+		{"pauses log-normal", many, future.LogNormal},
+		{"pauses as usual", many, nil},
+		{"pauses 50% to 150% of usual", many, varied},
+		{"pauses exponential, which nobody foresees", many, exponential},
+		{"a short life, pauses log-normal", few, future.LogNormal},
+		{"a short life, pauses exponential", few, exponential},
 	}
 	var rows []benchRow
-	progress := a.steps(3 * len(pauses))
+	progress := a.steps(4 * len(pauses))
 	for _, p := range pauses {
-		load := future.Load{Agents: agents, Rounds: rounds, Pause: p.take, Pages: 1 << 15}
+		load := future.Load{Agents: agents, Rounds: p.rounds, Pause: p.take, Pages: 1 << 16}
 		progress.next("%d agents, %s: the working set", agents, p.what)
 		all, err := future.Run(ctx, load)
 		if err != nil {
@@ -67,6 +79,17 @@ func benchFuture(a *app, ctx context.Context, _ *benchOptions) ([]benchRow, erro
 					row("reused by who knows how long tools usually take, not how long this time (limit: the same oracle)", float64(t.Replay(future.Usual))))
 			}
 		}
+		load.Blind, load.Tier = false, load.Pages
+		progress.next("%d agents, %s: a second tier", agents, p.what)
+		t, err := future.Run(ctx, load)
+		if err != nil {
+			return rows, err
+		}
+		reused, _ := t.Reused()
+		best, back := float64(t.Replay(future.Oracle)), float64(t.Loaded+t.Fetched)
+		rows = append(rows,
+			benchRow{What: what + "reused with a second tier as large (limit: an oracle with both)", Value: float64(reused), Unit: "tokens", Limit: &best, Ratio: ptr(float64(reused) / best)},
+			benchRow{What: what + "back from the tier before they were asked for (limit: all that came back)", Value: float64(t.Fetched), Unit: "pages", Limit: &back, Ratio: ptr(float64(t.Fetched) / max(back, 1))})
 	}
 	return rows, nil
 }

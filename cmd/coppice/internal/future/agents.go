@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -25,6 +26,8 @@ type Load struct {
 	Pause func(r *rand.Rand, usual time.Duration) time.Duration
 	// Pages is the size of the cache in pages of 16 tokens.
 	Pages int
+	// Tier is the room, in pages, of a second tier that takes what is evicted.
+	Tier int
 	// Blind hides from the engine what the programs know of their future.
 	Blind bool
 }
@@ -59,17 +62,25 @@ func (w *world) agent() *lang.Def[string] {
 	})
 }
 
+// LogNormal is how long tools take that usually take about as long, and now and then
+// much longer: their mean is the usual, half of them take less than 88% of it, one in
+// twenty more than twice as long, one in a hundred nearly three times.
+func LogNormal(r *rand.Rand, usual time.Duration) time.Duration {
+	const sigma = 0.5
+	return time.Duration(float64(usual) * math.Exp(sigma*r.NormFloat64()-sigma*sigma/2))
+}
+
 // Run carries out a load and returns what the engine did. The same load gives the
 // same trace: time stands still while agents get ready for their next requests.
 func Run(ctx context.Context, l Load) (*Trace, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &world{load: l, ready: make(chan struct{}), trace: &Trace{Tokens: l.Pages * 16}, latest: make([]*request, l.Agents)}
+	w := &world{load: l, ready: make(chan struct{}), trace: &Trace{Tokens: (l.Pages + l.Tier) * 16}, latest: make([]*request, l.Agents)}
 	w.changed.L = &w.mu
 	defer context.AfterFunc(ctx, w.stop)()
 	e, d, err := sim.New(sim.Options{
-		Step: 10 * time.Millisecond, Token: 20 * time.Microsecond, Sequential: true, Virtual: true,
-		Context: 1 << 14, Engine: engine.Config{Pages: l.Pages, Before: w.before},
+		Step: 10 * time.Millisecond, Token: 20 * time.Microsecond, Copy: 80 * time.Microsecond, Sequential: true, Virtual: true,
+		Context: 1 << 14, Engine: engine.Config{Pages: l.Pages, TierBytes: int64(l.Tier) * sim.PageBytes, Before: w.before},
 	})
 	if err != nil {
 		return nil, err
@@ -109,9 +120,11 @@ func Run(ctx context.Context, l Load) (*Trace, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	if n := e.Stats().Preempted; n > 0 {
+	st := e.Stats()
+	if st.Preempted > 0 {
 		return nil, errors.New("future: the cache is too small for what runs at once")
 	}
+	w.trace.Loaded, w.trace.Fetched = int(st.TierLoaded), int(st.TierFetched)
 	return w.trace, nil
 }
 

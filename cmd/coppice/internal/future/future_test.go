@@ -66,9 +66,29 @@ func TestExponentialPauses(t *testing.T) {
 	}
 }
 
+// TestSecondTier: what the pool has no room for comes back from a tier as large, most of
+// it before it is asked for, and nearly as much is reused as by an oracle with room for
+// both.
+func TestSecondTier(t *testing.T) {
+	l := Load{Agents: 16, Rounds: 8, Pages: 1 << 12, Pause: LogNormal}
+	l.Pages = mustRun(t, l).WorkingSet() / 4 / 16
+	alone, _ := mustRun(t, l).Reused()
+	l.Tier = l.Pages
+	tr := mustRun(t, l)
+	reused, of := tr.Reused()
+	best := tr.Replay(Oracle)
+	t.Logf("of %d tokens: %d reused, oracle %d, %d without the tier; %d pages came back before they were asked for, %d then", of, reused, best, alone, tr.Fetched, tr.Loaded)
+	if reused > best || float64(reused) < 0.95*float64(best) || float64(reused) < 1.05*float64(alone) {
+		t.Errorf("%d tokens reused, %d without the tier, the oracle reuses %d", reused, alone, best)
+	}
+	if tr.Fetched < tr.Loaded {
+		t.Errorf("%d pages came back before they were asked for, %d then", tr.Fetched, tr.Loaded)
+	}
+}
+
 // TestSameTraceEachTime: what runs in many goroutines is the same each time.
 func TestSameTraceEachTime(t *testing.T) {
-	l := Load{Agents: 8, Rounds: 4, Pages: 300, Seed: 7}
+	l := Load{Agents: 8, Rounds: 4, Pages: 300, Tier: 100, Seed: 7}
 	a, b := mustRun(t, l), mustRun(t, l)
 	if len(a.passes) != len(b.passes) {
 		t.Fatalf("%d passes, then %d", len(a.passes), len(b.passes))

@@ -9,7 +9,10 @@ import (
 
 // Trace is what an engine computed, pass by pass.
 type Trace struct {
-	Tokens int // that the cache holds
+	Tokens int // that the cache holds, with its second tier
+	// Pages of the second tier that came back when a request needed them, and before.
+	Loaded, Fetched int
+
 	passes []pass
 	at     uint64 // number of the last one
 }

@@ -1,0 +1,182 @@
+package cache
+
+import (
+	"slices"
+	"testing"
+)
+
+// heldPages is a tier for pages that are tokens.
+type heldPages struct{ pages, slots [][PageTokens]Token }
+
+func (h *heldPages) Save(slot, page int32) { h.slots[slot] = h.pages[page] }
+func (h *heldPages) Load(page, slot int32) { h.pages[page] = h.slots[slot] }
+
+// tiered is a cache with a tier whose pages hold what was put on them.
+func tiered(pages, slots int) (*Cache, *heldPages) {
+	c := New(pages)
+	mem := &heldPages{make([][PageTokens]Token, pages), make([][PageTokens]Token, slots)}
+	c.SetTier(mem, slots)
+	return c, mem
+}
+
+// hold puts tokens, writes them to their pages, and claims them if there is an owner.
+func hold(t *testing.T, c *Cache, mem *heldPages, tokens []Token, owner Owner, next int64) {
+	t.Helper()
+	h := c.Match(Namespace{}, tokens)
+	own := h.Len() / PageTokens
+	pages, ok := c.Alloc(h.Pages(nil, 0)[:own], pagesFor(len(tokens))-own)
+	if !ok {
+		t.Fatal("no pages")
+	}
+	for i := own * PageTokens; i < len(tokens); i++ {
+		mem.pages[pages[i/PageTokens]][i%PageTokens] = tokens[i]
+	}
+	c.Extend(h, tokens[h.Len():], pages)
+	c.Claim(h, owner, next)
+	c.Release(pages[own:])
+	c.Unpin(h)
+	check(t, c)
+}
+
+// holds tells how many tokens of a prefix are in the pool, and that they are right.
+func holds(t *testing.T, c *Cache, mem *heldPages, tokens []Token) int {
+	t.Helper()
+	h := c.Match(Namespace{}, tokens)
+	defer c.Unpin(h)
+	pages := h.Pages(nil, 0)
+	for i := range h.Len() {
+		if got := mem.pages[pages[i/PageTokens]][i%PageTokens]; got != tokens[i] {
+			t.Fatalf("position %d holds %d, want %d", i, got, tokens[i])
+		}
+	}
+	return h.Len()
+}
+
+// TestEvictedPagesComeBack: whole pages go to the tier, from the end, and come back
+// behind what the pool still has.
+func TestEvictedPagesComeBack(t *testing.T) {
+	c, mem := tiered(6, 8)
+	a := append(seq(0, 64), 7, 7, 7)
+	hold(t, c, mem, a, Owner{}, 0)             // 5 pages
+	hold(t, c, mem, seq(1000, 48), Owner{}, 0) // takes 2 of them: a part and [48,64)
+	if got := holds(t, c, mem, a); got != 48 {
+		t.Fatalf("%d tokens in the pool", got)
+	}
+	if s := c.TierStats(); s.Used != 1 || s.Saved != 1 {
+		t.Errorf("%+v, want one page: what is no whole page is lost", s)
+	}
+	h := c.Match(Namespace{}, a)
+	if more := c.Parked(h, a); more != 16 {
+		t.Errorf("%d tokens can come back", more)
+	}
+	if got := c.Restore(h, a); got != 16 || h.Len() != 64 {
+		t.Errorf("%d tokens came back, %d are pinned", got, h.Len())
+	}
+	c.Unpin(h)
+	check(t, c)
+	if got := holds(t, c, mem, a); got != 64 {
+		t.Errorf("%d tokens in the pool", got)
+	}
+	if s := c.TierStats(); s.Loaded != 1 || s.Used != 1 || s.Saved != 2 {
+		t.Errorf("%+v, want the end of the other prefix in the tier", s)
+	}
+}
+
+// TestWhatNobodyReadsIsNotKept: what no node of a program reads again takes no slot.
+func TestWhatNobodyReadsIsNotKept(t *testing.T) {
+	c, mem := tiered(2, 2)
+	hold(t, c, mem, seq(0, 32), Owner{}, 0)
+	h := c.Match(Namespace{}, seq(0, 32))
+	c.Dead(h, 0)
+	c.Unpin(h)
+	c.Alloc(nil, 2)
+	if s := c.TierStats(); s.Saved != 0 {
+		t.Errorf("%+v", s)
+	}
+	check(t, c)
+}
+
+// TestTheTierKeepsWhatIsReadSooner: it has an order of its own, and gives nothing away
+// for what is worth less.
+func TestTheTierKeepsWhatIsReadSooner(t *testing.T) {
+	c, mem := tiered(1, 2)
+	for i, next := range []int64{50, 20, 0, 30, 90} { // 0: nobody claims it
+		owner := Owner{"r", string(rune('a' + i))}
+		if next == 0 {
+			owner = Owner{}
+		}
+		hold(t, c, mem, seq(1000*i, 16), owner, next) // evicts the one before
+	}
+	c.Alloc(nil, 1)
+	check(t, c)
+	var kept []int
+	for i := range 5 {
+		h := c.Match(Namespace{}, seq(1000*i, 16))
+		if c.Parked(h, seq(1000*i, 16)) == 16 {
+			kept = append(kept, i)
+		}
+		c.Unpin(h)
+	}
+	if !slices.Equal(kept, []int{1, 3}) {
+		t.Errorf("kept %v, want what is read at 20 and at 30", kept)
+	}
+}
+
+// TestFetchBeforeUse: what is read soon comes back before it is asked for, the soonest
+// first, and only in the place of what is read later.
+func TestFetchBeforeUse(t *testing.T) {
+	c, mem := tiered(4, 8)
+	of := func(b string) Owner { return Owner{"r", b} }
+	a, b, d, e := seq(0, 32), seq(1000, 32), seq(2000, 32), seq(3000, 32)
+	hold(t, c, mem, a, of("a"), 300)
+	hold(t, c, mem, b, of("b"), 200)
+	hold(t, c, mem, d, of("d"), 100) // a goes
+	hold(t, c, mem, e, of("e"), 50)  // b goes
+	in := func() (n []int) {
+		for _, p := range [][]Token{a, b, d, e} {
+			n = append(n, c.Peek(Namespace{}, p))
+		}
+		return n
+	}
+	want := func(what string, n ...int) {
+		t.Helper()
+		check(t, c)
+		if !slices.Equal(in(), n) {
+			t.Errorf("%s: %v tokens in the pool, want %v", what, in(), n)
+		}
+	}
+	want("at first", 0, 0, 32, 32)
+	if n := c.Fetch(1000, 8); n != 0 {
+		t.Errorf("%d pages in the place of what is read sooner", n)
+	}
+	if !c.Expect(of("a"), 40) || !c.Expect(of("b"), 10) {
+		t.Error("what is parked is not known")
+	}
+	if n := c.Fetch(5, 8); n != 0 {
+		t.Errorf("%d pages by time 5, at which nobody is back", n)
+	}
+	if next, ok := c.NextFetch(5); !ok || next != 10 {
+		t.Errorf("the next one at %d, %v", next, ok)
+	}
+	if n := c.Fetch(99, 1); n != 1 {
+		t.Errorf("%d pages, one was allowed", n)
+	}
+	want("one page", 0, 16, 16, 32)
+	if n := c.Fetch(99, 8); n != 3 { // the rest of b and a, in the place of d and e
+		t.Errorf("%d pages", n)
+	}
+	want("with time", 32, 32, 0, 0)
+	for _, p := range [][]Token{a, b} {
+		holds(t, c, mem, p)
+	}
+	c.Forget("r")
+	if n := c.Fetch(1000, 8); n != 0 {
+		t.Errorf("%d pages for a run that has ended", n)
+	}
+	check(t, c)
+	c.Flush()
+	if s := c.TierStats(); s.Used != 0 {
+		t.Errorf("%+v after Flush", s)
+	}
+	check(t, c)
+}
