@@ -14,6 +14,7 @@ type bounded struct {
 	task   string
 	budget lang.Budget
 	clock  *time.Timer // of its time, once it runs
+	news   bool        // it used something since it was looked at
 }
 
 // bound follows the programs with budgets.
@@ -21,7 +22,7 @@ func (r *runner) bound(changes []BranchChange) {
 	for _, c := range changes {
 		if c.Status == Running {
 			if c.Budget != (lang.Budget{}) {
-				r.bounded = append(r.bounded, &bounded{task: c.ID, budget: c.Budget})
+				r.bounded = append(r.bounded, &bounded{task: c.ID, budget: c.Budget, news: true})
 				if r.late == nil {
 					r.late = make(chan string)
 				}
@@ -38,12 +39,28 @@ func (r *runner) bound(changes []BranchChange) {
 	}
 }
 
+// spentBy notes whose budgets the result of a task counts for: those of the programs
+// around it.
+func (r *runner) spentBy(task string) {
+	if len(r.bounded) == 0 {
+		return
+	}
+	for b := r.m.tasks[task].branch; b.fork != nil; b = b.fork.parent {
+		for _, x := range r.bounded {
+			x.news = x.news || x.task == b.fork.id
+		}
+	}
+}
+
 // overspent ends the programs that used up their budgets, and reports whether
 // there were any. The clocks of those that run begin here.
 func (r *runner) overspent() (bool, error) {
 	for _, b := range r.bounded {
-		if err := OverBudget(b.budget, r.m.usedBy(b.task), r.cfg.prices); err != nil {
-			return true, r.end(b.task, err)
+		if b.news {
+			if err := OverBudget(b.budget, r.m.usedBy(b.task), r.cfg.prices); err != nil {
+				return true, r.end(b.task, err)
+			}
+			b.news = false
 		}
 		if d := b.budget.Time; d > 0 && b.clock == nil {
 			late, gone, task := r.late, r.gone, b.task

@@ -383,6 +383,7 @@ func (r *runner) apply(ctx context.Context) error {
 			}
 			return err
 		}
+		r.spentBy(f.task.ID)
 		r.announce(&f.task, &f.result, false)
 		if r.stage != nil {
 			r.stage.play()

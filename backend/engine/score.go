@@ -358,8 +358,8 @@ func (sc *scoring) explore(e *Engine, s *sequence) bool {
 	}
 	next := w.level(e.context - sc.prefix)
 	for _, at := range next {
-		sc.apart(sc.prefix + len(at.path))
-		sc.enqueue(e, s, &wayRow{sc, at}, slices.Concat(sc.trunk.tokens, at.path))
+		sc.apart(sc.prefix + at.tokens)
+		sc.enqueue(e, s, &wayRow{sc, at}, slices.Concat(sc.trunk.tokens, at.path()))
 	}
 	return len(next) > 0
 }

@@ -42,15 +42,27 @@ type ways struct {
 	cut      bool      // the bound on tokens was reached
 }
 
-// way is a beginning of some options, written in certain tokens.
+// way is a beginning of some options, written in certain tokens: those before the last
+// are the beginning that it goes on from, which most ways of long options never need.
 type way struct {
-	path    []backend.Token
+	parent  *way
+	token   backend.Token
+	tokens  int
 	size    int // bytes
 	options []int
 
 	seen bool    // its logits were read
 	next []step  // by token
 	end  float64 // log-probability of the turn's end here, if an option ends here
+}
+
+// path returns the tokens of w.
+func (w *way) path() []backend.Token {
+	tokens := make([]backend.Token, w.tokens)
+	for ; w.parent != nil; w = w.parent {
+		tokens[w.tokens-1] = w.token
+	}
+	return tokens
 }
 
 // step is a token that may follow.
@@ -129,7 +141,7 @@ func (w *ways) expand(at *way, logits []float32, lse float64) {
 		w.index.begin(rest, func(t backend.Token, size int) {
 			to := next[t]
 			if to == nil {
-				to = &way{path: append(slices.Clip(at.path), t), size: at.size + size}
+				to = &way{parent: at, token: t, tokens: at.tokens + 1, size: at.size + size}
 				next[t] = to
 			}
 			to.options = append(to.options, o)
@@ -197,7 +209,7 @@ func (w *ways) level(longest int) []*way {
 		for _, o := range w.goingOn(f.way) {
 			f.gain = max(f.gain, f.lp-max(w.total[o], w.usual[o]))
 		}
-		if f.gain >= wayWorth && len(f.way.path) <= longest {
+		if f.gain >= wayWorth && f.way.tokens <= longest {
 			worth = append(worth, f)
 		} else {
 			w.miss(f)

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"reflect"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -262,5 +263,38 @@ func TestByText(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
+	}
+}
+
+// TestLongOptionsTakeLittleMemory: what is remembered of an option grows with its
+// length, not with the square of it.
+func TestLongOptionsTakeLittleMemory(t *testing.T) {
+	e := newFake(t, func(c *Config, m *fakeModel) { c.Pages, m.context = 600, 8192 })
+	option := strings.Repeat("the high inge", 300) // 3,900 bytes, three or more ways to go on at each token
+	tokens := encodeText(fakeTokenizer{}, option)
+	w, err := newWays(e, 0, &backend.ScoreRequest{Options: []string{option}}, []scored{{text: option, tokens: tokens}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logits := make([]float32, fakeVocab)
+	held := func() uint64 {
+		var s goruntime.MemStats
+		goruntime.ReadMemStats(&s)
+		return s.TotalAlloc
+	}
+	before := held()
+	for i := range tokens {
+		w.read(tokens[:i], logits, 0)
+	}
+	if got := held() - before; got > 4<<20 {
+		t.Errorf("%d bytes for the ways beside %d tokens", got, len(tokens))
+	}
+	last := w.root
+	for range tokens[1:] {
+		i := slices.IndexFunc(last.next, func(s step) bool { return s.token == tokens[last.tokens] })
+		last = last.next[i].way
+	}
+	if got := last.path(); !slices.Equal(got, tokens[:len(tokens)-1]) {
+		t.Errorf("the way to the last token has %d tokens, want %d", len(got), len(tokens)-1)
 	}
 }

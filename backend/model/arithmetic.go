@@ -34,6 +34,9 @@ func ParseArithmetic(name string) (Arithmetic, error) {
 	return "", fmt.Errorf("model: arithmetic %q: known are %s and %s", name, Fast, GGML)
 }
 
+// Check tells what the options ask for that does not go together, as [Load] does.
+func (o Options) Check() error { return o.check() }
+
 // check tells what the options ask for that does not go together, and fills in
 // what they leave open.
 func (o *Options) check() error {

@@ -72,6 +72,9 @@ func engineQuery(query string, opts Options) (engine.Config, model.Options, erro
 			return cfg, mod, invalid(opts, fmt.Sprintf("parameter %s of the engine URL is %q; threads is a count from 1, memory and tier bytes or a number of KiB, MiB or GiB, kv %s or %s, weights file or f32, attention kv or f32, arithmetic %s or %s", k, last, model.BFloat16, model.Int8, model.Fast, model.GGML))
 		}
 	}
+	if err := mod.Check(); err != nil {
+		return cfg, mod, invalid(opts, err.Error())
+	}
 	return cfg, mod, nil
 }
 

@@ -127,6 +127,7 @@ func TestErrorsSayWhatIsKnown(t *testing.T) {
 	for _, u := range []string{
 		"", "gpt-4", "ftp://s3cr3t@h/", "grpc+http://s3cr3t@h", "engine://oak", "engine://", "engine://sapling/x.gguf",
 		"engine://s3cr3t@sapling", "engine:///m.gguf?treads=1", "engine://sapling?threads=0", "engine://sapling?memory=1TB", "engine://sapling?kv=q4", "engine://sapling?weights=f16", "engine://sapling?attention=bf16", "engine://sapling?arithmetic=exact", "engine://sapling?memory=99999999999GiB", "engine:///%zz",
+		"engine:///m.gguf?arithmetic=ggml&kv=q8", "engine://sapling?arithmetic=ggml&weights=f32", "engine://sapling?attention=f32&kv=q8", "engine://sapling?tier=0", "engine://sapling?tier=many",
 	} {
 		b, err := Backend(t.Context(), u, opts)
 		if b != nil || !errors.Is(err, backend.ErrInvalid) {
