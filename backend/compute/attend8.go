@@ -205,7 +205,7 @@ func scores8Go(a *score8Args, t int) { scores8Pages(a, t, gemmGo) }
 // scores8Pages does scores8 page by page with a kernel for 8-bit weights, which
 // have the layout of keys.
 func scores8Pages(a *score8Args, t int, mul func(Kind, *gemmArgs, int)) {
-	g := gemmArgs{x: a.x, sx: a.sx, init: a.init, n: a.n, stride: Span}
+	g := gemmArgs{x: a.x, sx: a.sx, init: a.init, n: a.n, stride: Span, panels: 1}
 	for j, page := range at(a.pages, a.np) {
 		g.w = skip(a.k, int(page)*a.stride)
 		g.d = skip(a.d, int(page)*a.strideD/2)

@@ -37,7 +37,14 @@ func (m *Matrix) panelArgs(a *gemmArgs, p int) {
 // is the product of token i with row r. Rows beyond m.Rows in the last panel
 // are written as zeros, so stride and y have room for 16*Panels.
 func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
-	a := gemmArgs{stride: stride}
+	a := gemmArgs{stride: stride, panels: 1}
+	if x.n <= TileTokens && inRuns() {
+		m.panelArgs(&a, p0)
+		m.tileArgs(&a, x, 0)
+		a.y, a.panels = &y[p0*PanelRows], p1-p0
+		gemm(m.Kind, &a, x.n)
+		return
+	}
 	var room []byte
 	if x.n > TileTokens && unpacks(m.Kind) {
 		// Several tiles read each panel: it is unpacked once for all.
@@ -64,8 +71,12 @@ func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
 
 // MulTo is Mul with a destination for each token, of length m.Rows or more.
 func (m *Matrix) MulTo(y [][]float32, x *Acts, p0, p1 int) {
+	if whole := min(p1, m.Rows/PanelRows); x.n == 1 && p0 < whole {
+		m.Mul(y[0], 0, x, p0, whole)
+		p0 = whole
+	}
 	var tmp [TileTokens * PanelRows]float32
-	a := gemmArgs{stride: PanelRows, y: &tmp[0]}
+	a := gemmArgs{stride: PanelRows, y: &tmp[0], panels: 1}
 	for p := p0; p < p1; p++ {
 		m.panelArgs(&a, p)
 		for first := 0; first < x.n; first += TileTokens {

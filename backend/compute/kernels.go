@@ -18,6 +18,7 @@ type gemmArgs struct {
 	n      int      // blocks, or columns where the weights are floats
 	y      *float32 // [t][stride]
 	stride int      // of y, in elements
+	panels int      // that lie one behind the other; kernels that are not asked for several take 1
 }
 
 // scoreArgs are the operands of one tile of queries against a run of pages.

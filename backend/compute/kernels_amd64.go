@@ -63,6 +63,9 @@ func Tier() string { return tierNames[use] }
 // wantsPairs tells whether the attention kernels take pairs of bfloat16.
 func wantsPairs() bool { return use == tierBF16 }
 
+// inRuns tells whether gemm takes several panels at once.
+func inRuns() bool { return use >= tierAVX512 }
+
 func gemm(kind Kind, a *gemmArgs, t int) {
 	switch use {
 	case tierAVX512, tierBF16:

@@ -40,7 +40,7 @@ func TestArgumentOffsets(t *testing.T) {
 	got := []uintptr{
 		unsafe.Offsetof(g.w), unsafe.Offsetof(g.d), unsafe.Offsetof(g.m), unsafe.Offsetof(g.x),
 		unsafe.Offsetof(g.sx), unsafe.Offsetof(g.xs), unsafe.Offsetof(g.init), unsafe.Offsetof(g.xf),
-		unsafe.Offsetof(g.n), unsafe.Offsetof(g.y), unsafe.Offsetof(g.stride),
+		unsafe.Offsetof(g.n), unsafe.Offsetof(g.y), unsafe.Offsetof(g.stride), unsafe.Offsetof(g.panels),
 		unsafe.Offsetof(s.q), unsafe.Offsetof(s.k), unsafe.Offsetof(s.pages), unsafe.Offsetof(s.np),
 		unsafe.Offsetof(s.stride), unsafe.Offsetof(s.dim), unsafe.Offsetof(s.s), unsafe.Offsetof(s.pairs), unsafe.Offsetof(s.values), unsafe.Offsetof(s.near),
 		unsafe.Offsetof(m.p), unsafe.Offsetof(m.v), unsafe.Offsetof(m.pages), unsafe.Offsetof(m.np),
@@ -54,7 +54,7 @@ func TestArgumentOffsets(t *testing.T) {
 		unsafe.Offsetof(m8.dim), unsafe.Offsetof(m8.o), unsafe.Offsetof(m8.unit),
 	}
 	want := []uintptr{
-		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
+		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88,
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72,
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72,
 		0, 8, 16, 24, 32, 40, 48, 56, 64,

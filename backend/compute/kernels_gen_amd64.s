@@ -6610,27 +6610,30 @@ GLOBL ones16<>(SB), RODATA|NOPTR, $32
 // func gemmFloat32AVX512(a *byte, t int)
 // Requires: AVX, AVX512F
 TEXT ·gemmFloat32AVX512(SB), NOSPLIT, $0-16
-	MOVQ   a+0(FP), AX
-	MOVQ   t+8(FP), CX
-	MOVQ   80(AX), DX
-	SHLQ   $0x02, DX
-	MOVQ   72(AX), BX
-	MOVQ   64(AX), SI
-	MOVQ   (AX), DI
-	CMPQ   CX, $0x01
-	JEQ    t1
-	CMPQ   CX, $0x02
-	JEQ    t2
-	CMPQ   CX, $0x03
-	JEQ    t3
-	CMPQ   CX, $0x04
-	JEQ    t4
-	CMPQ   CX, $0x05
-	JEQ    t5
-	CMPQ   CX, $0x06
-	JEQ    t6
-	CMPQ   CX, $0x07
-	JEQ    t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), DI
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6639,37 +6642,42 @@ TEXT ·gemmFloat32AVX512(SB), NOSPLIT, $0-16
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop8:
-	VMOVUPS          (DI), Z8
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z8, Z0
-	VFMADD231PS.BCST 4(AX), Z8, Z1
-	VFMADD231PS.BCST 8(AX), Z8, Z2
-	VFMADD231PS.BCST 12(AX), Z8, Z3
-	VFMADD231PS.BCST 16(AX), Z8, Z4
-	VFMADD231PS.BCST 20(AX), Z8, Z5
-	VFMADD231PS.BCST 24(AX), Z8, Z6
-	VFMADD231PS.BCST 28(AX), Z8, Z7
-	ADDQ             $0x20, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z8
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z8, Z0
+	VFMADD231PS.BCST 4(CX), Z8, Z1
+	VFMADD231PS.BCST 8(CX), Z8, Z2
+	VFMADD231PS.BCST 12(CX), Z8, Z3
+	VFMADD231PS.BCST 16(CX), Z8, Z4
+	VFMADD231PS.BCST 20(CX), Z8, Z5
+	VFMADD231PS.BCST 24(CX), Z8, Z6
+	VFMADD231PS.BCST 28(CX), Z8, Z7
+	ADDQ             $0x20, CX
+	DECQ             R8
 	JNZ              loop8
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z7, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t8
 	VZEROUPPER
 	RET
 
@@ -6681,34 +6689,39 @@ t7:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop7:
-	VMOVUPS          (DI), Z7
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z7, Z0
-	VFMADD231PS.BCST 4(AX), Z7, Z1
-	VFMADD231PS.BCST 8(AX), Z7, Z2
-	VFMADD231PS.BCST 12(AX), Z7, Z3
-	VFMADD231PS.BCST 16(AX), Z7, Z4
-	VFMADD231PS.BCST 20(AX), Z7, Z5
-	VFMADD231PS.BCST 24(AX), Z7, Z6
-	ADDQ             $0x1c, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z7
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z7, Z0
+	VFMADD231PS.BCST 4(CX), Z7, Z1
+	VFMADD231PS.BCST 8(CX), Z7, Z2
+	VFMADD231PS.BCST 12(CX), Z7, Z3
+	VFMADD231PS.BCST 16(CX), Z7, Z4
+	VFMADD231PS.BCST 20(CX), Z7, Z5
+	VFMADD231PS.BCST 24(CX), Z7, Z6
+	ADDQ             $0x1c, CX
+	DECQ             R8
 	JNZ              loop7
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t7
 	VZEROUPPER
 	RET
 
@@ -6719,31 +6732,36 @@ t6:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop6:
-	VMOVUPS          (DI), Z6
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z6, Z0
-	VFMADD231PS.BCST 4(AX), Z6, Z1
-	VFMADD231PS.BCST 8(AX), Z6, Z2
-	VFMADD231PS.BCST 12(AX), Z6, Z3
-	VFMADD231PS.BCST 16(AX), Z6, Z4
-	VFMADD231PS.BCST 20(AX), Z6, Z5
-	ADDQ             $0x18, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z6
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z6, Z0
+	VFMADD231PS.BCST 4(CX), Z6, Z1
+	VFMADD231PS.BCST 8(CX), Z6, Z2
+	VFMADD231PS.BCST 12(CX), Z6, Z3
+	VFMADD231PS.BCST 16(CX), Z6, Z4
+	VFMADD231PS.BCST 20(CX), Z6, Z5
+	ADDQ             $0x18, CX
+	DECQ             R8
 	JNZ              loop6
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t6
 	VZEROUPPER
 	RET
 
@@ -6753,28 +6771,33 @@ t5:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop5:
-	VMOVUPS          (DI), Z5
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z5, Z0
-	VFMADD231PS.BCST 4(AX), Z5, Z1
-	VFMADD231PS.BCST 8(AX), Z5, Z2
-	VFMADD231PS.BCST 12(AX), Z5, Z3
-	VFMADD231PS.BCST 16(AX), Z5, Z4
-	ADDQ             $0x14, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z5
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z5, Z0
+	VFMADD231PS.BCST 4(CX), Z5, Z1
+	VFMADD231PS.BCST 8(CX), Z5, Z2
+	VFMADD231PS.BCST 12(CX), Z5, Z3
+	VFMADD231PS.BCST 16(CX), Z5, Z4
+	ADDQ             $0x14, CX
+	DECQ             R8
 	JNZ              loop5
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t5
 	VZEROUPPER
 	RET
 
@@ -6783,25 +6806,30 @@ t4:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop4:
-	VMOVUPS          (DI), Z4
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z4, Z0
-	VFMADD231PS.BCST 4(AX), Z4, Z1
-	VFMADD231PS.BCST 8(AX), Z4, Z2
-	VFMADD231PS.BCST 12(AX), Z4, Z3
-	ADDQ             $0x10, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z4
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z4, Z0
+	VFMADD231PS.BCST 4(CX), Z4, Z1
+	VFMADD231PS.BCST 8(CX), Z4, Z2
+	VFMADD231PS.BCST 12(CX), Z4, Z3
+	ADDQ             $0x10, CX
+	DECQ             R8
 	JNZ              loop4
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t4
 	VZEROUPPER
 	RET
 
@@ -6809,56 +6837,71 @@ t3:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop3:
-	VMOVUPS          (DI), Z3
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z3, Z0
-	VFMADD231PS.BCST 4(AX), Z3, Z1
-	VFMADD231PS.BCST 8(AX), Z3, Z2
-	ADDQ             $0x0c, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z3
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z3, Z0
+	VFMADD231PS.BCST 4(CX), Z3, Z1
+	VFMADD231PS.BCST 8(CX), Z3, Z2
+	ADDQ             $0x0c, CX
+	DECQ             R8
 	JNZ              loop3
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t3
 	VZEROUPPER
 	RET
 
 t2:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop2:
-	VMOVUPS          (DI), Z2
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z2, Z0
-	VFMADD231PS.BCST 4(AX), Z2, Z1
-	ADDQ             $0x08, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z2
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z2, Z0
+	VFMADD231PS.BCST 4(CX), Z2, Z1
+	ADDQ             $0x08, CX
+	DECQ             R8
 	JNZ              loop2
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD Z0, Z0, Z0
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), DX
 
 loop1:
-	VMOVUPS          (DI), Z1
-	ADDQ             $0x40, DI
-	VFMADD231PS.BCST (AX), Z1, Z0
-	ADDQ             $0x04, AX
-	DECQ             SI
+	VMOVUPS          (SI), Z1
+	ADDQ             $0x40, SI
+	VFMADD231PS.BCST (CX), Z1, Z0
+	ADDQ             $0x04, CX
+	DECQ             DX
 	JNZ              loop1
-	VMOVUPS          Z0, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t1
 	VZEROUPPER
 	RET
 
@@ -7010,27 +7053,30 @@ loop1:
 // func gemmFloat16AVX512(a *byte, t int)
 // Requires: AVX, AVX512F
 TEXT ·gemmFloat16AVX512(SB), NOSPLIT, $0-16
-	MOVQ   a+0(FP), AX
-	MOVQ   t+8(FP), CX
-	MOVQ   80(AX), DX
-	SHLQ   $0x02, DX
-	MOVQ   72(AX), BX
-	MOVQ   64(AX), SI
-	MOVQ   (AX), DI
-	CMPQ   CX, $0x01
-	JEQ    t1
-	CMPQ   CX, $0x02
-	JEQ    t2
-	CMPQ   CX, $0x03
-	JEQ    t3
-	CMPQ   CX, $0x04
-	JEQ    t4
-	CMPQ   CX, $0x05
-	JEQ    t5
-	CMPQ   CX, $0x06
-	JEQ    t6
-	CMPQ   CX, $0x07
-	JEQ    t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), DI
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -7039,37 +7085,42 @@ TEXT ·gemmFloat16AVX512(SB), NOSPLIT, $0-16
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop8:
-	VCVTPH2PS        (DI), Z8
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z8, Z0
-	VFMADD231PS.BCST 4(AX), Z8, Z1
-	VFMADD231PS.BCST 8(AX), Z8, Z2
-	VFMADD231PS.BCST 12(AX), Z8, Z3
-	VFMADD231PS.BCST 16(AX), Z8, Z4
-	VFMADD231PS.BCST 20(AX), Z8, Z5
-	VFMADD231PS.BCST 24(AX), Z8, Z6
-	VFMADD231PS.BCST 28(AX), Z8, Z7
-	ADDQ             $0x20, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z8
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z8, Z0
+	VFMADD231PS.BCST 4(CX), Z8, Z1
+	VFMADD231PS.BCST 8(CX), Z8, Z2
+	VFMADD231PS.BCST 12(CX), Z8, Z3
+	VFMADD231PS.BCST 16(CX), Z8, Z4
+	VFMADD231PS.BCST 20(CX), Z8, Z5
+	VFMADD231PS.BCST 24(CX), Z8, Z6
+	VFMADD231PS.BCST 28(CX), Z8, Z7
+	ADDQ             $0x20, CX
+	DECQ             R8
 	JNZ              loop8
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z7, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t8
 	VZEROUPPER
 	RET
 
@@ -7081,34 +7132,39 @@ t7:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop7:
-	VCVTPH2PS        (DI), Z7
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z7, Z0
-	VFMADD231PS.BCST 4(AX), Z7, Z1
-	VFMADD231PS.BCST 8(AX), Z7, Z2
-	VFMADD231PS.BCST 12(AX), Z7, Z3
-	VFMADD231PS.BCST 16(AX), Z7, Z4
-	VFMADD231PS.BCST 20(AX), Z7, Z5
-	VFMADD231PS.BCST 24(AX), Z7, Z6
-	ADDQ             $0x1c, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z7
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z7, Z0
+	VFMADD231PS.BCST 4(CX), Z7, Z1
+	VFMADD231PS.BCST 8(CX), Z7, Z2
+	VFMADD231PS.BCST 12(CX), Z7, Z3
+	VFMADD231PS.BCST 16(CX), Z7, Z4
+	VFMADD231PS.BCST 20(CX), Z7, Z5
+	VFMADD231PS.BCST 24(CX), Z7, Z6
+	ADDQ             $0x1c, CX
+	DECQ             R8
 	JNZ              loop7
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t7
 	VZEROUPPER
 	RET
 
@@ -7119,31 +7175,36 @@ t6:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop6:
-	VCVTPH2PS        (DI), Z6
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z6, Z0
-	VFMADD231PS.BCST 4(AX), Z6, Z1
-	VFMADD231PS.BCST 8(AX), Z6, Z2
-	VFMADD231PS.BCST 12(AX), Z6, Z3
-	VFMADD231PS.BCST 16(AX), Z6, Z4
-	VFMADD231PS.BCST 20(AX), Z6, Z5
-	ADDQ             $0x18, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z6
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z6, Z0
+	VFMADD231PS.BCST 4(CX), Z6, Z1
+	VFMADD231PS.BCST 8(CX), Z6, Z2
+	VFMADD231PS.BCST 12(CX), Z6, Z3
+	VFMADD231PS.BCST 16(CX), Z6, Z4
+	VFMADD231PS.BCST 20(CX), Z6, Z5
+	ADDQ             $0x18, CX
+	DECQ             R8
 	JNZ              loop6
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t6
 	VZEROUPPER
 	RET
 
@@ -7153,28 +7214,33 @@ t5:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop5:
-	VCVTPH2PS        (DI), Z5
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z5, Z0
-	VFMADD231PS.BCST 4(AX), Z5, Z1
-	VFMADD231PS.BCST 8(AX), Z5, Z2
-	VFMADD231PS.BCST 12(AX), Z5, Z3
-	VFMADD231PS.BCST 16(AX), Z5, Z4
-	ADDQ             $0x14, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z5
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z5, Z0
+	VFMADD231PS.BCST 4(CX), Z5, Z1
+	VFMADD231PS.BCST 8(CX), Z5, Z2
+	VFMADD231PS.BCST 12(CX), Z5, Z3
+	VFMADD231PS.BCST 16(CX), Z5, Z4
+	ADDQ             $0x14, CX
+	DECQ             R8
 	JNZ              loop5
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t5
 	VZEROUPPER
 	RET
 
@@ -7183,25 +7249,30 @@ t4:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop4:
-	VCVTPH2PS        (DI), Z4
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z4, Z0
-	VFMADD231PS.BCST 4(AX), Z4, Z1
-	VFMADD231PS.BCST 8(AX), Z4, Z2
-	VFMADD231PS.BCST 12(AX), Z4, Z3
-	ADDQ             $0x10, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z4
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z4, Z0
+	VFMADD231PS.BCST 4(CX), Z4, Z1
+	VFMADD231PS.BCST 8(CX), Z4, Z2
+	VFMADD231PS.BCST 12(CX), Z4, Z3
+	ADDQ             $0x10, CX
+	DECQ             R8
 	JNZ              loop4
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t4
 	VZEROUPPER
 	RET
 
@@ -7209,56 +7280,71 @@ t3:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop3:
-	VCVTPH2PS        (DI), Z3
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z3, Z0
-	VFMADD231PS.BCST 4(AX), Z3, Z1
-	VFMADD231PS.BCST 8(AX), Z3, Z2
-	ADDQ             $0x0c, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z3
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z3, Z0
+	VFMADD231PS.BCST 4(CX), Z3, Z1
+	VFMADD231PS.BCST 8(CX), Z3, Z2
+	ADDQ             $0x0c, CX
+	DECQ             R8
 	JNZ              loop3
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t3
 	VZEROUPPER
 	RET
 
 t2:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R8
 
 loop2:
-	VCVTPH2PS        (DI), Z2
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z2, Z0
-	VFMADD231PS.BCST 4(AX), Z2, Z1
-	ADDQ             $0x08, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z2
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z2, Z0
+	VFMADD231PS.BCST 4(CX), Z2, Z1
+	ADDQ             $0x08, CX
+	DECQ             R8
 	JNZ              loop2
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD Z0, Z0, Z0
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), DX
 
 loop1:
-	VCVTPH2PS        (DI), Z1
-	ADDQ             $0x20, DI
-	VFMADD231PS.BCST (AX), Z1, Z0
-	ADDQ             $0x04, AX
-	DECQ             SI
+	VCVTPH2PS        (SI), Z1
+	ADDQ             $0x20, SI
+	VFMADD231PS.BCST (CX), Z1, Z0
+	ADDQ             $0x04, CX
+	DECQ             DX
 	JNZ              loop1
-	VMOVUPS          Z0, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             $0x40, BX
+	DECQ             DI
+	JNZ              t1
 	VZEROUPPER
 	RET
 
@@ -7410,27 +7496,30 @@ loop1:
 // func gemmInt8AVX512(a *byte, t int)
 // Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·gemmInt8AVX512(SB), NOSPLIT, $0-16
-	MOVQ   a+0(FP), AX
-	MOVQ   t+8(FP), CX
-	MOVQ   80(AX), DX
-	SHLQ   $0x02, DX
-	MOVQ   72(AX), BX
-	MOVQ   64(AX), SI
-	MOVQ   (AX), DI
-	CMPQ   CX, $0x01
-	JEQ    t1
-	CMPQ   CX, $0x02
-	JEQ    t2
-	CMPQ   CX, $0x03
-	JEQ    t3
-	CMPQ   CX, $0x04
-	JEQ    t4
-	CMPQ   CX, $0x05
-	JEQ    t5
-	CMPQ   CX, $0x06
-	JEQ    t6
-	CMPQ   CX, $0x07
-	JEQ    t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), R8
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -7440,20 +7529,20 @@ TEXT ·gemmInt8AVX512(SB), NOSPLIT, $0-16
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop8:
-	VPBROADCASTD  (AX), Z8
-	VPBROADCASTD  4(AX), Z9
-	VPBROADCASTD  8(AX), Z10
-	VPBROADCASTD  12(AX), Z11
-	VPBROADCASTD  16(AX), Z12
-	VPBROADCASTD  20(AX), Z13
-	VPBROADCASTD  24(AX), Z14
-	VPBROADCASTD  28(AX), Z15
-	VMOVDQU64     (DI), Z16
+	VPBROADCASTD  (R11), Z8
+	VPBROADCASTD  4(R11), Z9
+	VPBROADCASTD  8(R11), Z10
+	VPBROADCASTD  12(R11), Z11
+	VPBROADCASTD  16(R11), Z12
+	VPBROADCASTD  20(R11), Z13
+	VPBROADCASTD  24(R11), Z14
+	VPBROADCASTD  28(R11), Z15
+	VMOVDQU64     (SI), Z16
 	VPDPBUSD.BCST (CX), Z16, Z8
 	VPDPBUSD.BCST 4(CX), Z16, Z9
 	VPDPBUSD.BCST 8(CX), Z16, Z10
@@ -7462,7 +7551,7 @@ loop8:
 	VPDPBUSD.BCST 20(CX), Z16, Z13
 	VPDPBUSD.BCST 24(CX), Z16, Z14
 	VPDPBUSD.BCST 28(CX), Z16, Z15
-	VMOVDQU64     64(DI), Z16
+	VMOVDQU64     64(SI), Z16
 	VPDPBUSD.BCST 32(CX), Z16, Z8
 	VPDPBUSD.BCST 36(CX), Z16, Z9
 	VPDPBUSD.BCST 40(CX), Z16, Z10
@@ -7471,7 +7560,7 @@ loop8:
 	VPDPBUSD.BCST 52(CX), Z16, Z13
 	VPDPBUSD.BCST 56(CX), Z16, Z14
 	VPDPBUSD.BCST 60(CX), Z16, Z15
-	VMOVDQU64     128(DI), Z16
+	VMOVDQU64     128(SI), Z16
 	VPDPBUSD.BCST 64(CX), Z16, Z8
 	VPDPBUSD.BCST 68(CX), Z16, Z9
 	VPDPBUSD.BCST 72(CX), Z16, Z10
@@ -7480,7 +7569,7 @@ loop8:
 	VPDPBUSD.BCST 84(CX), Z16, Z13
 	VPDPBUSD.BCST 88(CX), Z16, Z14
 	VPDPBUSD.BCST 92(CX), Z16, Z15
-	VMOVDQU64     192(DI), Z16
+	VMOVDQU64     192(SI), Z16
 	VPDPBUSD.BCST 96(CX), Z16, Z8
 	VPDPBUSD.BCST 100(CX), Z16, Z9
 	VPDPBUSD.BCST 104(CX), Z16, Z10
@@ -7489,7 +7578,7 @@ loop8:
 	VPDPBUSD.BCST 116(CX), Z16, Z13
 	VPDPBUSD.BCST 120(CX), Z16, Z14
 	VPDPBUSD.BCST 124(CX), Z16, Z15
-	VMOVDQU64     256(DI), Z16
+	VMOVDQU64     256(SI), Z16
 	VPDPBUSD.BCST 128(CX), Z16, Z8
 	VPDPBUSD.BCST 132(CX), Z16, Z9
 	VPDPBUSD.BCST 136(CX), Z16, Z10
@@ -7498,7 +7587,7 @@ loop8:
 	VPDPBUSD.BCST 148(CX), Z16, Z13
 	VPDPBUSD.BCST 152(CX), Z16, Z14
 	VPDPBUSD.BCST 156(CX), Z16, Z15
-	VMOVDQU64     320(DI), Z16
+	VMOVDQU64     320(SI), Z16
 	VPDPBUSD.BCST 160(CX), Z16, Z8
 	VPDPBUSD.BCST 164(CX), Z16, Z9
 	VPDPBUSD.BCST 168(CX), Z16, Z10
@@ -7507,7 +7596,7 @@ loop8:
 	VPDPBUSD.BCST 180(CX), Z16, Z13
 	VPDPBUSD.BCST 184(CX), Z16, Z14
 	VPDPBUSD.BCST 188(CX), Z16, Z15
-	VMOVDQU64     384(DI), Z16
+	VMOVDQU64     384(SI), Z16
 	VPDPBUSD.BCST 192(CX), Z16, Z8
 	VPDPBUSD.BCST 196(CX), Z16, Z9
 	VPDPBUSD.BCST 200(CX), Z16, Z10
@@ -7516,7 +7605,7 @@ loop8:
 	VPDPBUSD.BCST 212(CX), Z16, Z13
 	VPDPBUSD.BCST 216(CX), Z16, Z14
 	VPDPBUSD.BCST 220(CX), Z16, Z15
-	VMOVDQU64     448(DI), Z16
+	VMOVDQU64     448(SI), Z16
 	VPDPBUSD.BCST 224(CX), Z16, Z8
 	VPDPBUSD.BCST 228(CX), Z16, Z9
 	VPDPBUSD.BCST 232(CX), Z16, Z10
@@ -7525,7 +7614,7 @@ loop8:
 	VPDPBUSD.BCST 244(CX), Z16, Z13
 	VPDPBUSD.BCST 248(CX), Z16, Z14
 	VPDPBUSD.BCST 252(CX), Z16, Z15
-	VCVTPH2PS     (R8), Z16
+	VCVTPH2PS     (DI), Z16
 	VCVTDQ2PS     Z8, Z8
 	VMULPS.BCST   (R9), Z16, Z17
 	VFMADD231PS   Z17, Z8, Z0
@@ -7550,28 +7639,32 @@ loop8:
 	VCVTDQ2PS     Z15, Z15
 	VMULPS.BCST   28(R9), Z16, Z17
 	VFMADD231PS   Z17, Z15, Z7
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000100, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x20, R9
-	ADDQ          $0x20, AX
-	DECQ          SI
+	ADDQ          $0x20, R11
+	DECQ          R10
 	JNZ           loop8
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z7, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z7, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t8
 	VZEROUPPER
 	RET
 
@@ -7584,19 +7677,19 @@ t7:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop7:
-	VPBROADCASTD  (AX), Z7
-	VPBROADCASTD  4(AX), Z8
-	VPBROADCASTD  8(AX), Z9
-	VPBROADCASTD  12(AX), Z10
-	VPBROADCASTD  16(AX), Z11
-	VPBROADCASTD  20(AX), Z12
-	VPBROADCASTD  24(AX), Z13
-	VMOVDQU64     (DI), Z14
+	VPBROADCASTD  (R11), Z7
+	VPBROADCASTD  4(R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPBROADCASTD  12(R11), Z10
+	VPBROADCASTD  16(R11), Z11
+	VPBROADCASTD  20(R11), Z12
+	VPBROADCASTD  24(R11), Z13
+	VMOVDQU64     (SI), Z14
 	VPDPBUSD.BCST (CX), Z14, Z7
 	VPDPBUSD.BCST 4(CX), Z14, Z8
 	VPDPBUSD.BCST 8(CX), Z14, Z9
@@ -7604,7 +7697,7 @@ loop7:
 	VPDPBUSD.BCST 16(CX), Z14, Z11
 	VPDPBUSD.BCST 20(CX), Z14, Z12
 	VPDPBUSD.BCST 24(CX), Z14, Z13
-	VMOVDQU64     64(DI), Z14
+	VMOVDQU64     64(SI), Z14
 	VPDPBUSD.BCST 28(CX), Z14, Z7
 	VPDPBUSD.BCST 32(CX), Z14, Z8
 	VPDPBUSD.BCST 36(CX), Z14, Z9
@@ -7612,7 +7705,7 @@ loop7:
 	VPDPBUSD.BCST 44(CX), Z14, Z11
 	VPDPBUSD.BCST 48(CX), Z14, Z12
 	VPDPBUSD.BCST 52(CX), Z14, Z13
-	VMOVDQU64     128(DI), Z14
+	VMOVDQU64     128(SI), Z14
 	VPDPBUSD.BCST 56(CX), Z14, Z7
 	VPDPBUSD.BCST 60(CX), Z14, Z8
 	VPDPBUSD.BCST 64(CX), Z14, Z9
@@ -7620,7 +7713,7 @@ loop7:
 	VPDPBUSD.BCST 72(CX), Z14, Z11
 	VPDPBUSD.BCST 76(CX), Z14, Z12
 	VPDPBUSD.BCST 80(CX), Z14, Z13
-	VMOVDQU64     192(DI), Z14
+	VMOVDQU64     192(SI), Z14
 	VPDPBUSD.BCST 84(CX), Z14, Z7
 	VPDPBUSD.BCST 88(CX), Z14, Z8
 	VPDPBUSD.BCST 92(CX), Z14, Z9
@@ -7628,7 +7721,7 @@ loop7:
 	VPDPBUSD.BCST 100(CX), Z14, Z11
 	VPDPBUSD.BCST 104(CX), Z14, Z12
 	VPDPBUSD.BCST 108(CX), Z14, Z13
-	VMOVDQU64     256(DI), Z14
+	VMOVDQU64     256(SI), Z14
 	VPDPBUSD.BCST 112(CX), Z14, Z7
 	VPDPBUSD.BCST 116(CX), Z14, Z8
 	VPDPBUSD.BCST 120(CX), Z14, Z9
@@ -7636,7 +7729,7 @@ loop7:
 	VPDPBUSD.BCST 128(CX), Z14, Z11
 	VPDPBUSD.BCST 132(CX), Z14, Z12
 	VPDPBUSD.BCST 136(CX), Z14, Z13
-	VMOVDQU64     320(DI), Z14
+	VMOVDQU64     320(SI), Z14
 	VPDPBUSD.BCST 140(CX), Z14, Z7
 	VPDPBUSD.BCST 144(CX), Z14, Z8
 	VPDPBUSD.BCST 148(CX), Z14, Z9
@@ -7644,7 +7737,7 @@ loop7:
 	VPDPBUSD.BCST 156(CX), Z14, Z11
 	VPDPBUSD.BCST 160(CX), Z14, Z12
 	VPDPBUSD.BCST 164(CX), Z14, Z13
-	VMOVDQU64     384(DI), Z14
+	VMOVDQU64     384(SI), Z14
 	VPDPBUSD.BCST 168(CX), Z14, Z7
 	VPDPBUSD.BCST 172(CX), Z14, Z8
 	VPDPBUSD.BCST 176(CX), Z14, Z9
@@ -7652,7 +7745,7 @@ loop7:
 	VPDPBUSD.BCST 184(CX), Z14, Z11
 	VPDPBUSD.BCST 188(CX), Z14, Z12
 	VPDPBUSD.BCST 192(CX), Z14, Z13
-	VMOVDQU64     448(DI), Z14
+	VMOVDQU64     448(SI), Z14
 	VPDPBUSD.BCST 196(CX), Z14, Z7
 	VPDPBUSD.BCST 200(CX), Z14, Z8
 	VPDPBUSD.BCST 204(CX), Z14, Z9
@@ -7660,7 +7753,7 @@ loop7:
 	VPDPBUSD.BCST 212(CX), Z14, Z11
 	VPDPBUSD.BCST 216(CX), Z14, Z12
 	VPDPBUSD.BCST 220(CX), Z14, Z13
-	VCVTPH2PS     (R8), Z14
+	VCVTPH2PS     (DI), Z14
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   (R9), Z14, Z15
 	VFMADD231PS   Z15, Z7, Z0
@@ -7682,26 +7775,30 @@ loop7:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   24(R9), Z14, Z15
 	VFMADD231PS   Z15, Z13, Z6
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x000000e0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x1c, R9
-	ADDQ          $0x1c, AX
-	DECQ          SI
+	ADDQ          $0x1c, R11
+	DECQ          R10
 	JNZ           loop7
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t7
 	VZEROUPPER
 	RET
 
@@ -7713,74 +7810,74 @@ t6:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop6:
-	VPBROADCASTD  (AX), Z6
-	VPBROADCASTD  4(AX), Z7
-	VPBROADCASTD  8(AX), Z8
-	VPBROADCASTD  12(AX), Z9
-	VPBROADCASTD  16(AX), Z10
-	VPBROADCASTD  20(AX), Z11
-	VMOVDQU64     (DI), Z12
+	VPBROADCASTD  (R11), Z6
+	VPBROADCASTD  4(R11), Z7
+	VPBROADCASTD  8(R11), Z8
+	VPBROADCASTD  12(R11), Z9
+	VPBROADCASTD  16(R11), Z10
+	VPBROADCASTD  20(R11), Z11
+	VMOVDQU64     (SI), Z12
 	VPDPBUSD.BCST (CX), Z12, Z6
 	VPDPBUSD.BCST 4(CX), Z12, Z7
 	VPDPBUSD.BCST 8(CX), Z12, Z8
 	VPDPBUSD.BCST 12(CX), Z12, Z9
 	VPDPBUSD.BCST 16(CX), Z12, Z10
 	VPDPBUSD.BCST 20(CX), Z12, Z11
-	VMOVDQU64     64(DI), Z12
+	VMOVDQU64     64(SI), Z12
 	VPDPBUSD.BCST 24(CX), Z12, Z6
 	VPDPBUSD.BCST 28(CX), Z12, Z7
 	VPDPBUSD.BCST 32(CX), Z12, Z8
 	VPDPBUSD.BCST 36(CX), Z12, Z9
 	VPDPBUSD.BCST 40(CX), Z12, Z10
 	VPDPBUSD.BCST 44(CX), Z12, Z11
-	VMOVDQU64     128(DI), Z12
+	VMOVDQU64     128(SI), Z12
 	VPDPBUSD.BCST 48(CX), Z12, Z6
 	VPDPBUSD.BCST 52(CX), Z12, Z7
 	VPDPBUSD.BCST 56(CX), Z12, Z8
 	VPDPBUSD.BCST 60(CX), Z12, Z9
 	VPDPBUSD.BCST 64(CX), Z12, Z10
 	VPDPBUSD.BCST 68(CX), Z12, Z11
-	VMOVDQU64     192(DI), Z12
+	VMOVDQU64     192(SI), Z12
 	VPDPBUSD.BCST 72(CX), Z12, Z6
 	VPDPBUSD.BCST 76(CX), Z12, Z7
 	VPDPBUSD.BCST 80(CX), Z12, Z8
 	VPDPBUSD.BCST 84(CX), Z12, Z9
 	VPDPBUSD.BCST 88(CX), Z12, Z10
 	VPDPBUSD.BCST 92(CX), Z12, Z11
-	VMOVDQU64     256(DI), Z12
+	VMOVDQU64     256(SI), Z12
 	VPDPBUSD.BCST 96(CX), Z12, Z6
 	VPDPBUSD.BCST 100(CX), Z12, Z7
 	VPDPBUSD.BCST 104(CX), Z12, Z8
 	VPDPBUSD.BCST 108(CX), Z12, Z9
 	VPDPBUSD.BCST 112(CX), Z12, Z10
 	VPDPBUSD.BCST 116(CX), Z12, Z11
-	VMOVDQU64     320(DI), Z12
+	VMOVDQU64     320(SI), Z12
 	VPDPBUSD.BCST 120(CX), Z12, Z6
 	VPDPBUSD.BCST 124(CX), Z12, Z7
 	VPDPBUSD.BCST 128(CX), Z12, Z8
 	VPDPBUSD.BCST 132(CX), Z12, Z9
 	VPDPBUSD.BCST 136(CX), Z12, Z10
 	VPDPBUSD.BCST 140(CX), Z12, Z11
-	VMOVDQU64     384(DI), Z12
+	VMOVDQU64     384(SI), Z12
 	VPDPBUSD.BCST 144(CX), Z12, Z6
 	VPDPBUSD.BCST 148(CX), Z12, Z7
 	VPDPBUSD.BCST 152(CX), Z12, Z8
 	VPDPBUSD.BCST 156(CX), Z12, Z9
 	VPDPBUSD.BCST 160(CX), Z12, Z10
 	VPDPBUSD.BCST 164(CX), Z12, Z11
-	VMOVDQU64     448(DI), Z12
+	VMOVDQU64     448(SI), Z12
 	VPDPBUSD.BCST 168(CX), Z12, Z6
 	VPDPBUSD.BCST 172(CX), Z12, Z7
 	VPDPBUSD.BCST 176(CX), Z12, Z8
 	VPDPBUSD.BCST 180(CX), Z12, Z9
 	VPDPBUSD.BCST 184(CX), Z12, Z10
 	VPDPBUSD.BCST 188(CX), Z12, Z11
-	VCVTPH2PS     (R8), Z12
+	VCVTPH2PS     (DI), Z12
 	VCVTDQ2PS     Z6, Z6
 	VMULPS.BCST   (R9), Z12, Z13
 	VFMADD231PS   Z13, Z6, Z0
@@ -7799,24 +7896,28 @@ loop6:
 	VCVTDQ2PS     Z11, Z11
 	VMULPS.BCST   20(R9), Z12, Z13
 	VFMADD231PS   Z13, Z11, Z5
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x000000c0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x18, R9
-	ADDQ          $0x18, AX
-	DECQ          SI
+	ADDQ          $0x18, R11
+	DECQ          R10
 	JNZ           loop6
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t6
 	VZEROUPPER
 	RET
 
@@ -7827,65 +7928,65 @@ t5:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop5:
-	VPBROADCASTD  (AX), Z5
-	VPBROADCASTD  4(AX), Z6
-	VPBROADCASTD  8(AX), Z7
-	VPBROADCASTD  12(AX), Z8
-	VPBROADCASTD  16(AX), Z9
-	VMOVDQU64     (DI), Z10
+	VPBROADCASTD  (R11), Z5
+	VPBROADCASTD  4(R11), Z6
+	VPBROADCASTD  8(R11), Z7
+	VPBROADCASTD  12(R11), Z8
+	VPBROADCASTD  16(R11), Z9
+	VMOVDQU64     (SI), Z10
 	VPDPBUSD.BCST (CX), Z10, Z5
 	VPDPBUSD.BCST 4(CX), Z10, Z6
 	VPDPBUSD.BCST 8(CX), Z10, Z7
 	VPDPBUSD.BCST 12(CX), Z10, Z8
 	VPDPBUSD.BCST 16(CX), Z10, Z9
-	VMOVDQU64     64(DI), Z10
+	VMOVDQU64     64(SI), Z10
 	VPDPBUSD.BCST 20(CX), Z10, Z5
 	VPDPBUSD.BCST 24(CX), Z10, Z6
 	VPDPBUSD.BCST 28(CX), Z10, Z7
 	VPDPBUSD.BCST 32(CX), Z10, Z8
 	VPDPBUSD.BCST 36(CX), Z10, Z9
-	VMOVDQU64     128(DI), Z10
+	VMOVDQU64     128(SI), Z10
 	VPDPBUSD.BCST 40(CX), Z10, Z5
 	VPDPBUSD.BCST 44(CX), Z10, Z6
 	VPDPBUSD.BCST 48(CX), Z10, Z7
 	VPDPBUSD.BCST 52(CX), Z10, Z8
 	VPDPBUSD.BCST 56(CX), Z10, Z9
-	VMOVDQU64     192(DI), Z10
+	VMOVDQU64     192(SI), Z10
 	VPDPBUSD.BCST 60(CX), Z10, Z5
 	VPDPBUSD.BCST 64(CX), Z10, Z6
 	VPDPBUSD.BCST 68(CX), Z10, Z7
 	VPDPBUSD.BCST 72(CX), Z10, Z8
 	VPDPBUSD.BCST 76(CX), Z10, Z9
-	VMOVDQU64     256(DI), Z10
+	VMOVDQU64     256(SI), Z10
 	VPDPBUSD.BCST 80(CX), Z10, Z5
 	VPDPBUSD.BCST 84(CX), Z10, Z6
 	VPDPBUSD.BCST 88(CX), Z10, Z7
 	VPDPBUSD.BCST 92(CX), Z10, Z8
 	VPDPBUSD.BCST 96(CX), Z10, Z9
-	VMOVDQU64     320(DI), Z10
+	VMOVDQU64     320(SI), Z10
 	VPDPBUSD.BCST 100(CX), Z10, Z5
 	VPDPBUSD.BCST 104(CX), Z10, Z6
 	VPDPBUSD.BCST 108(CX), Z10, Z7
 	VPDPBUSD.BCST 112(CX), Z10, Z8
 	VPDPBUSD.BCST 116(CX), Z10, Z9
-	VMOVDQU64     384(DI), Z10
+	VMOVDQU64     384(SI), Z10
 	VPDPBUSD.BCST 120(CX), Z10, Z5
 	VPDPBUSD.BCST 124(CX), Z10, Z6
 	VPDPBUSD.BCST 128(CX), Z10, Z7
 	VPDPBUSD.BCST 132(CX), Z10, Z8
 	VPDPBUSD.BCST 136(CX), Z10, Z9
-	VMOVDQU64     448(DI), Z10
+	VMOVDQU64     448(SI), Z10
 	VPDPBUSD.BCST 140(CX), Z10, Z5
 	VPDPBUSD.BCST 144(CX), Z10, Z6
 	VPDPBUSD.BCST 148(CX), Z10, Z7
 	VPDPBUSD.BCST 152(CX), Z10, Z8
 	VPDPBUSD.BCST 156(CX), Z10, Z9
-	VCVTPH2PS     (R8), Z10
+	VCVTPH2PS     (DI), Z10
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   (R9), Z10, Z11
 	VFMADD231PS   Z11, Z5, Z0
@@ -7901,22 +8002,26 @@ loop5:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   16(R9), Z10, Z11
 	VFMADD231PS   Z11, Z9, Z4
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x000000a0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x14, R9
-	ADDQ          $0x14, AX
-	DECQ          SI
+	ADDQ          $0x14, R11
+	DECQ          R10
 	JNZ           loop5
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t5
 	VZEROUPPER
 	RET
 
@@ -7926,56 +8031,56 @@ t4:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop4:
-	VPBROADCASTD  (AX), Z4
-	VPBROADCASTD  4(AX), Z5
-	VPBROADCASTD  8(AX), Z6
-	VPBROADCASTD  12(AX), Z7
-	VMOVDQU64     (DI), Z8
+	VPBROADCASTD  (R11), Z4
+	VPBROADCASTD  4(R11), Z5
+	VPBROADCASTD  8(R11), Z6
+	VPBROADCASTD  12(R11), Z7
+	VMOVDQU64     (SI), Z8
 	VPDPBUSD.BCST (CX), Z8, Z4
 	VPDPBUSD.BCST 4(CX), Z8, Z5
 	VPDPBUSD.BCST 8(CX), Z8, Z6
 	VPDPBUSD.BCST 12(CX), Z8, Z7
-	VMOVDQU64     64(DI), Z8
+	VMOVDQU64     64(SI), Z8
 	VPDPBUSD.BCST 16(CX), Z8, Z4
 	VPDPBUSD.BCST 20(CX), Z8, Z5
 	VPDPBUSD.BCST 24(CX), Z8, Z6
 	VPDPBUSD.BCST 28(CX), Z8, Z7
-	VMOVDQU64     128(DI), Z8
+	VMOVDQU64     128(SI), Z8
 	VPDPBUSD.BCST 32(CX), Z8, Z4
 	VPDPBUSD.BCST 36(CX), Z8, Z5
 	VPDPBUSD.BCST 40(CX), Z8, Z6
 	VPDPBUSD.BCST 44(CX), Z8, Z7
-	VMOVDQU64     192(DI), Z8
+	VMOVDQU64     192(SI), Z8
 	VPDPBUSD.BCST 48(CX), Z8, Z4
 	VPDPBUSD.BCST 52(CX), Z8, Z5
 	VPDPBUSD.BCST 56(CX), Z8, Z6
 	VPDPBUSD.BCST 60(CX), Z8, Z7
-	VMOVDQU64     256(DI), Z8
+	VMOVDQU64     256(SI), Z8
 	VPDPBUSD.BCST 64(CX), Z8, Z4
 	VPDPBUSD.BCST 68(CX), Z8, Z5
 	VPDPBUSD.BCST 72(CX), Z8, Z6
 	VPDPBUSD.BCST 76(CX), Z8, Z7
-	VMOVDQU64     320(DI), Z8
+	VMOVDQU64     320(SI), Z8
 	VPDPBUSD.BCST 80(CX), Z8, Z4
 	VPDPBUSD.BCST 84(CX), Z8, Z5
 	VPDPBUSD.BCST 88(CX), Z8, Z6
 	VPDPBUSD.BCST 92(CX), Z8, Z7
-	VMOVDQU64     384(DI), Z8
+	VMOVDQU64     384(SI), Z8
 	VPDPBUSD.BCST 96(CX), Z8, Z4
 	VPDPBUSD.BCST 100(CX), Z8, Z5
 	VPDPBUSD.BCST 104(CX), Z8, Z6
 	VPDPBUSD.BCST 108(CX), Z8, Z7
-	VMOVDQU64     448(DI), Z8
+	VMOVDQU64     448(SI), Z8
 	VPDPBUSD.BCST 112(CX), Z8, Z4
 	VPDPBUSD.BCST 116(CX), Z8, Z5
 	VPDPBUSD.BCST 120(CX), Z8, Z6
 	VPDPBUSD.BCST 124(CX), Z8, Z7
-	VCVTPH2PS     (R8), Z8
+	VCVTPH2PS     (DI), Z8
 	VCVTDQ2PS     Z4, Z4
 	VMULPS.BCST   (R9), Z8, Z9
 	VFMADD231PS   Z9, Z4, Z0
@@ -7988,20 +8093,24 @@ loop4:
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   12(R9), Z8, Z9
 	VFMADD231PS   Z9, Z7, Z3
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000080, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x10, R9
-	ADDQ          $0x10, AX
-	DECQ          SI
+	ADDQ          $0x10, R11
+	DECQ          R10
 	JNZ           loop4
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t4
 	VZEROUPPER
 	RET
 
@@ -8010,47 +8119,47 @@ t3:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop3:
-	VPBROADCASTD  (AX), Z3
-	VPBROADCASTD  4(AX), Z4
-	VPBROADCASTD  8(AX), Z5
-	VMOVDQU64     (DI), Z6
+	VPBROADCASTD  (R11), Z3
+	VPBROADCASTD  4(R11), Z4
+	VPBROADCASTD  8(R11), Z5
+	VMOVDQU64     (SI), Z6
 	VPDPBUSD.BCST (CX), Z6, Z3
 	VPDPBUSD.BCST 4(CX), Z6, Z4
 	VPDPBUSD.BCST 8(CX), Z6, Z5
-	VMOVDQU64     64(DI), Z6
+	VMOVDQU64     64(SI), Z6
 	VPDPBUSD.BCST 12(CX), Z6, Z3
 	VPDPBUSD.BCST 16(CX), Z6, Z4
 	VPDPBUSD.BCST 20(CX), Z6, Z5
-	VMOVDQU64     128(DI), Z6
+	VMOVDQU64     128(SI), Z6
 	VPDPBUSD.BCST 24(CX), Z6, Z3
 	VPDPBUSD.BCST 28(CX), Z6, Z4
 	VPDPBUSD.BCST 32(CX), Z6, Z5
-	VMOVDQU64     192(DI), Z6
+	VMOVDQU64     192(SI), Z6
 	VPDPBUSD.BCST 36(CX), Z6, Z3
 	VPDPBUSD.BCST 40(CX), Z6, Z4
 	VPDPBUSD.BCST 44(CX), Z6, Z5
-	VMOVDQU64     256(DI), Z6
+	VMOVDQU64     256(SI), Z6
 	VPDPBUSD.BCST 48(CX), Z6, Z3
 	VPDPBUSD.BCST 52(CX), Z6, Z4
 	VPDPBUSD.BCST 56(CX), Z6, Z5
-	VMOVDQU64     320(DI), Z6
+	VMOVDQU64     320(SI), Z6
 	VPDPBUSD.BCST 60(CX), Z6, Z3
 	VPDPBUSD.BCST 64(CX), Z6, Z4
 	VPDPBUSD.BCST 68(CX), Z6, Z5
-	VMOVDQU64     384(DI), Z6
+	VMOVDQU64     384(SI), Z6
 	VPDPBUSD.BCST 72(CX), Z6, Z3
 	VPDPBUSD.BCST 76(CX), Z6, Z4
 	VPDPBUSD.BCST 80(CX), Z6, Z5
-	VMOVDQU64     448(DI), Z6
+	VMOVDQU64     448(SI), Z6
 	VPDPBUSD.BCST 84(CX), Z6, Z3
 	VPDPBUSD.BCST 88(CX), Z6, Z4
 	VPDPBUSD.BCST 92(CX), Z6, Z5
-	VCVTPH2PS     (R8), Z6
+	VCVTPH2PS     (DI), Z6
 	VCVTDQ2PS     Z3, Z3
 	VMULPS.BCST   (R9), Z6, Z7
 	VFMADD231PS   Z7, Z3, Z0
@@ -8060,18 +8169,22 @@ loop3:
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   8(R9), Z6, Z7
 	VFMADD231PS   Z7, Z5, Z2
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000060, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x0c, R9
-	ADDQ          $0x0c, AX
-	DECQ          SI
+	ADDQ          $0x0c, R11
+	DECQ          R10
 	JNZ           loop3
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t3
 	VZEROUPPER
 	RET
 
@@ -8079,94 +8192,102 @@ t2:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop2:
-	VPBROADCASTD  (AX), Z2
-	VPBROADCASTD  4(AX), Z3
-	VMOVDQU64     (DI), Z4
+	VPBROADCASTD  (R11), Z2
+	VPBROADCASTD  4(R11), Z3
+	VMOVDQU64     (SI), Z4
 	VPDPBUSD.BCST (CX), Z4, Z2
 	VPDPBUSD.BCST 4(CX), Z4, Z3
-	VMOVDQU64     64(DI), Z4
+	VMOVDQU64     64(SI), Z4
 	VPDPBUSD.BCST 8(CX), Z4, Z2
 	VPDPBUSD.BCST 12(CX), Z4, Z3
-	VMOVDQU64     128(DI), Z4
+	VMOVDQU64     128(SI), Z4
 	VPDPBUSD.BCST 16(CX), Z4, Z2
 	VPDPBUSD.BCST 20(CX), Z4, Z3
-	VMOVDQU64     192(DI), Z4
+	VMOVDQU64     192(SI), Z4
 	VPDPBUSD.BCST 24(CX), Z4, Z2
 	VPDPBUSD.BCST 28(CX), Z4, Z3
-	VMOVDQU64     256(DI), Z4
+	VMOVDQU64     256(SI), Z4
 	VPDPBUSD.BCST 32(CX), Z4, Z2
 	VPDPBUSD.BCST 36(CX), Z4, Z3
-	VMOVDQU64     320(DI), Z4
+	VMOVDQU64     320(SI), Z4
 	VPDPBUSD.BCST 40(CX), Z4, Z2
 	VPDPBUSD.BCST 44(CX), Z4, Z3
-	VMOVDQU64     384(DI), Z4
+	VMOVDQU64     384(SI), Z4
 	VPDPBUSD.BCST 48(CX), Z4, Z2
 	VPDPBUSD.BCST 52(CX), Z4, Z3
-	VMOVDQU64     448(DI), Z4
+	VMOVDQU64     448(SI), Z4
 	VPDPBUSD.BCST 56(CX), Z4, Z2
 	VPDPBUSD.BCST 60(CX), Z4, Z3
-	VCVTPH2PS     (R8), Z4
+	VCVTPH2PS     (DI), Z4
 	VCVTDQ2PS     Z2, Z2
 	VMULPS.BCST   (R9), Z4, Z5
 	VFMADD231PS   Z5, Z2, Z0
 	VCVTDQ2PS     Z3, Z3
 	VMULPS.BCST   4(R9), Z4, Z5
 	VFMADD231PS   Z5, Z3, Z1
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000040, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x08, R9
-	ADDQ          $0x08, AX
-	DECQ          SI
+	ADDQ          $0x08, R11
+	DECQ          R10
 	JNZ           loop2
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD Z0, Z0, Z0
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), DX
-	MOVQ   32(AX), R8
-	MOVQ   48(AX), AX
+	MOVQ   32(AX), DX
+	MOVQ   64(AX), R9
+	MOVQ   48(AX), R10
 
 loop1:
-	VPBROADCASTD  (AX), Z1
-	VMOVDQU64     (DI), Z2
+	VPBROADCASTD  (R10), Z1
+	VMOVDQU64     (SI), Z2
 	VPDPBUSD.BCST (CX), Z2, Z1
-	VMOVDQU64     64(DI), Z2
+	VMOVDQU64     64(SI), Z2
 	VPDPBUSD.BCST 4(CX), Z2, Z1
-	VMOVDQU64     128(DI), Z2
+	VMOVDQU64     128(SI), Z2
 	VPDPBUSD.BCST 8(CX), Z2, Z1
-	VMOVDQU64     192(DI), Z2
+	VMOVDQU64     192(SI), Z2
 	VPDPBUSD.BCST 12(CX), Z2, Z1
-	VMOVDQU64     256(DI), Z2
+	VMOVDQU64     256(SI), Z2
 	VPDPBUSD.BCST 16(CX), Z2, Z1
-	VMOVDQU64     320(DI), Z2
+	VMOVDQU64     320(SI), Z2
 	VPDPBUSD.BCST 20(CX), Z2, Z1
-	VMOVDQU64     384(DI), Z2
+	VMOVDQU64     384(SI), Z2
 	VPDPBUSD.BCST 24(CX), Z2, Z1
-	VMOVDQU64     448(DI), Z2
+	VMOVDQU64     448(SI), Z2
 	VPDPBUSD.BCST 28(CX), Z2, Z1
-	VCVTPH2PS     (DX), Z2
+	VCVTPH2PS     (DI), Z2
 	VCVTDQ2PS     Z1, Z1
-	VMULPS.BCST   (R8), Z2, Z2
+	VMULPS.BCST   (DX), Z2, Z2
 	VFMADD231PS   Z2, Z1, Z0
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000020, CX
-	ADDQ          $0x20, DX
-	ADDQ          $0x04, R8
-	ADDQ          $0x04, AX
-	DECQ          SI
+	ADDQ          $0x20, DI
+	ADDQ          $0x04, DX
+	ADDQ          $0x04, R10
+	DECQ          R9
 	JNZ           loop1
-	VMOVUPS       Z0, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t1
 	VZEROUPPER
 	RET
 
@@ -8620,27 +8741,30 @@ GLOBL offset128<>(SB), RODATA|NOPTR, $32
 // func gemmInt8HalfAVX512(a *byte, t int)
 // Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·gemmInt8HalfAVX512(SB), NOSPLIT, $0-16
-	MOVQ   a+0(FP), AX
-	MOVQ   t+8(FP), CX
-	MOVQ   80(AX), DX
-	SHLQ   $0x02, DX
-	MOVQ   72(AX), BX
-	MOVQ   64(AX), SI
-	MOVQ   (AX), DI
-	CMPQ   CX, $0x01
-	JEQ    t1
-	CMPQ   CX, $0x02
-	JEQ    t2
-	CMPQ   CX, $0x03
-	JEQ    t3
-	CMPQ   CX, $0x04
-	JEQ    t4
-	CMPQ   CX, $0x05
-	JEQ    t5
-	CMPQ   CX, $0x06
-	JEQ    t6
-	CMPQ   CX, $0x07
-	JEQ    t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), R8
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -8650,20 +8774,20 @@ TEXT ·gemmInt8HalfAVX512(SB), NOSPLIT, $0-16
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop8:
-	VPBROADCASTD  (AX), Z8
-	VPBROADCASTD  4(AX), Z9
-	VPBROADCASTD  8(AX), Z10
-	VPBROADCASTD  12(AX), Z11
-	VPBROADCASTD  16(AX), Z12
-	VPBROADCASTD  20(AX), Z13
-	VPBROADCASTD  24(AX), Z14
-	VPBROADCASTD  28(AX), Z15
-	VMOVDQU64     (DI), Z16
+	VPBROADCASTD  (R11), Z8
+	VPBROADCASTD  4(R11), Z9
+	VPBROADCASTD  8(R11), Z10
+	VPBROADCASTD  12(R11), Z11
+	VPBROADCASTD  16(R11), Z12
+	VPBROADCASTD  20(R11), Z13
+	VPBROADCASTD  24(R11), Z14
+	VPBROADCASTD  28(R11), Z15
+	VMOVDQU64     (SI), Z16
 	VPDPBUSD.BCST (CX), Z16, Z8
 	VPDPBUSD.BCST 4(CX), Z16, Z9
 	VPDPBUSD.BCST 8(CX), Z16, Z10
@@ -8672,7 +8796,7 @@ loop8:
 	VPDPBUSD.BCST 20(CX), Z16, Z13
 	VPDPBUSD.BCST 24(CX), Z16, Z14
 	VPDPBUSD.BCST 28(CX), Z16, Z15
-	VMOVDQU64     64(DI), Z16
+	VMOVDQU64     64(SI), Z16
 	VPDPBUSD.BCST 32(CX), Z16, Z8
 	VPDPBUSD.BCST 36(CX), Z16, Z9
 	VPDPBUSD.BCST 40(CX), Z16, Z10
@@ -8681,7 +8805,7 @@ loop8:
 	VPDPBUSD.BCST 52(CX), Z16, Z13
 	VPDPBUSD.BCST 56(CX), Z16, Z14
 	VPDPBUSD.BCST 60(CX), Z16, Z15
-	VMOVDQU64     128(DI), Z16
+	VMOVDQU64     128(SI), Z16
 	VPDPBUSD.BCST 64(CX), Z16, Z8
 	VPDPBUSD.BCST 68(CX), Z16, Z9
 	VPDPBUSD.BCST 72(CX), Z16, Z10
@@ -8690,7 +8814,7 @@ loop8:
 	VPDPBUSD.BCST 84(CX), Z16, Z13
 	VPDPBUSD.BCST 88(CX), Z16, Z14
 	VPDPBUSD.BCST 92(CX), Z16, Z15
-	VMOVDQU64     192(DI), Z16
+	VMOVDQU64     192(SI), Z16
 	VPDPBUSD.BCST 96(CX), Z16, Z8
 	VPDPBUSD.BCST 100(CX), Z16, Z9
 	VPDPBUSD.BCST 104(CX), Z16, Z10
@@ -8699,7 +8823,7 @@ loop8:
 	VPDPBUSD.BCST 116(CX), Z16, Z13
 	VPDPBUSD.BCST 120(CX), Z16, Z14
 	VPDPBUSD.BCST 124(CX), Z16, Z15
-	VCVTPH2PS     (R8), Z16
+	VCVTPH2PS     (DI), Z16
 	VCVTDQ2PS     Z8, Z8
 	VMULPS.BCST   (R9), Z16, Z17
 	VFMADD231PS   Z17, Z8, Z0
@@ -8724,15 +8848,15 @@ loop8:
 	VCVTDQ2PS     Z15, Z15
 	VMULPS.BCST   28(R9), Z16, Z17
 	VFMADD231PS   Z17, Z15, Z7
-	VPBROADCASTD  32(AX), Z8
-	VPBROADCASTD  36(AX), Z9
-	VPBROADCASTD  40(AX), Z10
-	VPBROADCASTD  44(AX), Z11
-	VPBROADCASTD  48(AX), Z12
-	VPBROADCASTD  52(AX), Z13
-	VPBROADCASTD  56(AX), Z14
-	VPBROADCASTD  60(AX), Z15
-	VMOVDQU64     256(DI), Z16
+	VPBROADCASTD  32(R11), Z8
+	VPBROADCASTD  36(R11), Z9
+	VPBROADCASTD  40(R11), Z10
+	VPBROADCASTD  44(R11), Z11
+	VPBROADCASTD  48(R11), Z12
+	VPBROADCASTD  52(R11), Z13
+	VPBROADCASTD  56(R11), Z14
+	VPBROADCASTD  60(R11), Z15
+	VMOVDQU64     256(SI), Z16
 	VPDPBUSD.BCST 128(CX), Z16, Z8
 	VPDPBUSD.BCST 132(CX), Z16, Z9
 	VPDPBUSD.BCST 136(CX), Z16, Z10
@@ -8741,7 +8865,7 @@ loop8:
 	VPDPBUSD.BCST 148(CX), Z16, Z13
 	VPDPBUSD.BCST 152(CX), Z16, Z14
 	VPDPBUSD.BCST 156(CX), Z16, Z15
-	VMOVDQU64     320(DI), Z16
+	VMOVDQU64     320(SI), Z16
 	VPDPBUSD.BCST 160(CX), Z16, Z8
 	VPDPBUSD.BCST 164(CX), Z16, Z9
 	VPDPBUSD.BCST 168(CX), Z16, Z10
@@ -8750,7 +8874,7 @@ loop8:
 	VPDPBUSD.BCST 180(CX), Z16, Z13
 	VPDPBUSD.BCST 184(CX), Z16, Z14
 	VPDPBUSD.BCST 188(CX), Z16, Z15
-	VMOVDQU64     384(DI), Z16
+	VMOVDQU64     384(SI), Z16
 	VPDPBUSD.BCST 192(CX), Z16, Z8
 	VPDPBUSD.BCST 196(CX), Z16, Z9
 	VPDPBUSD.BCST 200(CX), Z16, Z10
@@ -8759,7 +8883,7 @@ loop8:
 	VPDPBUSD.BCST 212(CX), Z16, Z13
 	VPDPBUSD.BCST 216(CX), Z16, Z14
 	VPDPBUSD.BCST 220(CX), Z16, Z15
-	VMOVDQU64     448(DI), Z16
+	VMOVDQU64     448(SI), Z16
 	VPDPBUSD.BCST 224(CX), Z16, Z8
 	VPDPBUSD.BCST 228(CX), Z16, Z9
 	VPDPBUSD.BCST 232(CX), Z16, Z10
@@ -8768,7 +8892,7 @@ loop8:
 	VPDPBUSD.BCST 244(CX), Z16, Z13
 	VPDPBUSD.BCST 248(CX), Z16, Z14
 	VPDPBUSD.BCST 252(CX), Z16, Z15
-	VCVTPH2PS     32(R8), Z16
+	VCVTPH2PS     32(DI), Z16
 	VCVTDQ2PS     Z8, Z8
 	VMULPS.BCST   (R9), Z16, Z17
 	VFMADD231PS   Z17, Z8, Z0
@@ -8793,28 +8917,32 @@ loop8:
 	VCVTDQ2PS     Z15, Z15
 	VMULPS.BCST   28(R9), Z16, Z17
 	VFMADD231PS   Z17, Z15, Z7
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000100, CX
-	ADDQ          $0x40, R8
+	ADDQ          $0x40, DI
 	ADDQ          $0x20, R9
-	ADDQ          $0x40, AX
-	DECQ          SI
+	ADDQ          $0x40, R11
+	DECQ          R10
 	JNZ           loop8
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z7, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z7, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t8
 	VZEROUPPER
 	RET
 
@@ -8827,19 +8955,19 @@ t7:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop7:
-	VPBROADCASTD  (AX), Z7
-	VPBROADCASTD  4(AX), Z8
-	VPBROADCASTD  8(AX), Z9
-	VPBROADCASTD  12(AX), Z10
-	VPBROADCASTD  16(AX), Z11
-	VPBROADCASTD  20(AX), Z12
-	VPBROADCASTD  24(AX), Z13
-	VMOVDQU64     (DI), Z14
+	VPBROADCASTD  (R11), Z7
+	VPBROADCASTD  4(R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPBROADCASTD  12(R11), Z10
+	VPBROADCASTD  16(R11), Z11
+	VPBROADCASTD  20(R11), Z12
+	VPBROADCASTD  24(R11), Z13
+	VMOVDQU64     (SI), Z14
 	VPDPBUSD.BCST (CX), Z14, Z7
 	VPDPBUSD.BCST 4(CX), Z14, Z8
 	VPDPBUSD.BCST 8(CX), Z14, Z9
@@ -8847,7 +8975,7 @@ loop7:
 	VPDPBUSD.BCST 16(CX), Z14, Z11
 	VPDPBUSD.BCST 20(CX), Z14, Z12
 	VPDPBUSD.BCST 24(CX), Z14, Z13
-	VMOVDQU64     64(DI), Z14
+	VMOVDQU64     64(SI), Z14
 	VPDPBUSD.BCST 28(CX), Z14, Z7
 	VPDPBUSD.BCST 32(CX), Z14, Z8
 	VPDPBUSD.BCST 36(CX), Z14, Z9
@@ -8855,7 +8983,7 @@ loop7:
 	VPDPBUSD.BCST 44(CX), Z14, Z11
 	VPDPBUSD.BCST 48(CX), Z14, Z12
 	VPDPBUSD.BCST 52(CX), Z14, Z13
-	VMOVDQU64     128(DI), Z14
+	VMOVDQU64     128(SI), Z14
 	VPDPBUSD.BCST 56(CX), Z14, Z7
 	VPDPBUSD.BCST 60(CX), Z14, Z8
 	VPDPBUSD.BCST 64(CX), Z14, Z9
@@ -8863,7 +8991,7 @@ loop7:
 	VPDPBUSD.BCST 72(CX), Z14, Z11
 	VPDPBUSD.BCST 76(CX), Z14, Z12
 	VPDPBUSD.BCST 80(CX), Z14, Z13
-	VMOVDQU64     192(DI), Z14
+	VMOVDQU64     192(SI), Z14
 	VPDPBUSD.BCST 84(CX), Z14, Z7
 	VPDPBUSD.BCST 88(CX), Z14, Z8
 	VPDPBUSD.BCST 92(CX), Z14, Z9
@@ -8871,7 +8999,7 @@ loop7:
 	VPDPBUSD.BCST 100(CX), Z14, Z11
 	VPDPBUSD.BCST 104(CX), Z14, Z12
 	VPDPBUSD.BCST 108(CX), Z14, Z13
-	VCVTPH2PS     (R8), Z14
+	VCVTPH2PS     (DI), Z14
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   (R9), Z14, Z15
 	VFMADD231PS   Z15, Z7, Z0
@@ -8893,14 +9021,14 @@ loop7:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   24(R9), Z14, Z15
 	VFMADD231PS   Z15, Z13, Z6
-	VPBROADCASTD  28(AX), Z7
-	VPBROADCASTD  32(AX), Z8
-	VPBROADCASTD  36(AX), Z9
-	VPBROADCASTD  40(AX), Z10
-	VPBROADCASTD  44(AX), Z11
-	VPBROADCASTD  48(AX), Z12
-	VPBROADCASTD  52(AX), Z13
-	VMOVDQU64     256(DI), Z14
+	VPBROADCASTD  28(R11), Z7
+	VPBROADCASTD  32(R11), Z8
+	VPBROADCASTD  36(R11), Z9
+	VPBROADCASTD  40(R11), Z10
+	VPBROADCASTD  44(R11), Z11
+	VPBROADCASTD  48(R11), Z12
+	VPBROADCASTD  52(R11), Z13
+	VMOVDQU64     256(SI), Z14
 	VPDPBUSD.BCST 112(CX), Z14, Z7
 	VPDPBUSD.BCST 116(CX), Z14, Z8
 	VPDPBUSD.BCST 120(CX), Z14, Z9
@@ -8908,7 +9036,7 @@ loop7:
 	VPDPBUSD.BCST 128(CX), Z14, Z11
 	VPDPBUSD.BCST 132(CX), Z14, Z12
 	VPDPBUSD.BCST 136(CX), Z14, Z13
-	VMOVDQU64     320(DI), Z14
+	VMOVDQU64     320(SI), Z14
 	VPDPBUSD.BCST 140(CX), Z14, Z7
 	VPDPBUSD.BCST 144(CX), Z14, Z8
 	VPDPBUSD.BCST 148(CX), Z14, Z9
@@ -8916,7 +9044,7 @@ loop7:
 	VPDPBUSD.BCST 156(CX), Z14, Z11
 	VPDPBUSD.BCST 160(CX), Z14, Z12
 	VPDPBUSD.BCST 164(CX), Z14, Z13
-	VMOVDQU64     384(DI), Z14
+	VMOVDQU64     384(SI), Z14
 	VPDPBUSD.BCST 168(CX), Z14, Z7
 	VPDPBUSD.BCST 172(CX), Z14, Z8
 	VPDPBUSD.BCST 176(CX), Z14, Z9
@@ -8924,7 +9052,7 @@ loop7:
 	VPDPBUSD.BCST 184(CX), Z14, Z11
 	VPDPBUSD.BCST 188(CX), Z14, Z12
 	VPDPBUSD.BCST 192(CX), Z14, Z13
-	VMOVDQU64     448(DI), Z14
+	VMOVDQU64     448(SI), Z14
 	VPDPBUSD.BCST 196(CX), Z14, Z7
 	VPDPBUSD.BCST 200(CX), Z14, Z8
 	VPDPBUSD.BCST 204(CX), Z14, Z9
@@ -8932,7 +9060,7 @@ loop7:
 	VPDPBUSD.BCST 212(CX), Z14, Z11
 	VPDPBUSD.BCST 216(CX), Z14, Z12
 	VPDPBUSD.BCST 220(CX), Z14, Z13
-	VCVTPH2PS     32(R8), Z14
+	VCVTPH2PS     32(DI), Z14
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   (R9), Z14, Z15
 	VFMADD231PS   Z15, Z7, Z0
@@ -8954,26 +9082,30 @@ loop7:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   24(R9), Z14, Z15
 	VFMADD231PS   Z15, Z13, Z6
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x000000e0, CX
-	ADDQ          $0x40, R8
+	ADDQ          $0x40, DI
 	ADDQ          $0x1c, R9
-	ADDQ          $0x38, AX
-	DECQ          SI
+	ADDQ          $0x38, R11
+	DECQ          R10
 	JNZ           loop7
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t7
 	VZEROUPPER
 	RET
 
@@ -8985,46 +9117,46 @@ t6:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop6:
-	VPBROADCASTD  (AX), Z6
-	VPBROADCASTD  4(AX), Z7
-	VPBROADCASTD  8(AX), Z8
-	VPBROADCASTD  12(AX), Z9
-	VPBROADCASTD  16(AX), Z10
-	VPBROADCASTD  20(AX), Z11
-	VMOVDQU64     (DI), Z12
+	VPBROADCASTD  (R11), Z6
+	VPBROADCASTD  4(R11), Z7
+	VPBROADCASTD  8(R11), Z8
+	VPBROADCASTD  12(R11), Z9
+	VPBROADCASTD  16(R11), Z10
+	VPBROADCASTD  20(R11), Z11
+	VMOVDQU64     (SI), Z12
 	VPDPBUSD.BCST (CX), Z12, Z6
 	VPDPBUSD.BCST 4(CX), Z12, Z7
 	VPDPBUSD.BCST 8(CX), Z12, Z8
 	VPDPBUSD.BCST 12(CX), Z12, Z9
 	VPDPBUSD.BCST 16(CX), Z12, Z10
 	VPDPBUSD.BCST 20(CX), Z12, Z11
-	VMOVDQU64     64(DI), Z12
+	VMOVDQU64     64(SI), Z12
 	VPDPBUSD.BCST 24(CX), Z12, Z6
 	VPDPBUSD.BCST 28(CX), Z12, Z7
 	VPDPBUSD.BCST 32(CX), Z12, Z8
 	VPDPBUSD.BCST 36(CX), Z12, Z9
 	VPDPBUSD.BCST 40(CX), Z12, Z10
 	VPDPBUSD.BCST 44(CX), Z12, Z11
-	VMOVDQU64     128(DI), Z12
+	VMOVDQU64     128(SI), Z12
 	VPDPBUSD.BCST 48(CX), Z12, Z6
 	VPDPBUSD.BCST 52(CX), Z12, Z7
 	VPDPBUSD.BCST 56(CX), Z12, Z8
 	VPDPBUSD.BCST 60(CX), Z12, Z9
 	VPDPBUSD.BCST 64(CX), Z12, Z10
 	VPDPBUSD.BCST 68(CX), Z12, Z11
-	VMOVDQU64     192(DI), Z12
+	VMOVDQU64     192(SI), Z12
 	VPDPBUSD.BCST 72(CX), Z12, Z6
 	VPDPBUSD.BCST 76(CX), Z12, Z7
 	VPDPBUSD.BCST 80(CX), Z12, Z8
 	VPDPBUSD.BCST 84(CX), Z12, Z9
 	VPDPBUSD.BCST 88(CX), Z12, Z10
 	VPDPBUSD.BCST 92(CX), Z12, Z11
-	VCVTPH2PS     (R8), Z12
+	VCVTPH2PS     (DI), Z12
 	VCVTDQ2PS     Z6, Z6
 	VMULPS.BCST   (R9), Z12, Z13
 	VFMADD231PS   Z13, Z6, Z0
@@ -9043,41 +9175,41 @@ loop6:
 	VCVTDQ2PS     Z11, Z11
 	VMULPS.BCST   20(R9), Z12, Z13
 	VFMADD231PS   Z13, Z11, Z5
-	VPBROADCASTD  24(AX), Z6
-	VPBROADCASTD  28(AX), Z7
-	VPBROADCASTD  32(AX), Z8
-	VPBROADCASTD  36(AX), Z9
-	VPBROADCASTD  40(AX), Z10
-	VPBROADCASTD  44(AX), Z11
-	VMOVDQU64     256(DI), Z12
+	VPBROADCASTD  24(R11), Z6
+	VPBROADCASTD  28(R11), Z7
+	VPBROADCASTD  32(R11), Z8
+	VPBROADCASTD  36(R11), Z9
+	VPBROADCASTD  40(R11), Z10
+	VPBROADCASTD  44(R11), Z11
+	VMOVDQU64     256(SI), Z12
 	VPDPBUSD.BCST 96(CX), Z12, Z6
 	VPDPBUSD.BCST 100(CX), Z12, Z7
 	VPDPBUSD.BCST 104(CX), Z12, Z8
 	VPDPBUSD.BCST 108(CX), Z12, Z9
 	VPDPBUSD.BCST 112(CX), Z12, Z10
 	VPDPBUSD.BCST 116(CX), Z12, Z11
-	VMOVDQU64     320(DI), Z12
+	VMOVDQU64     320(SI), Z12
 	VPDPBUSD.BCST 120(CX), Z12, Z6
 	VPDPBUSD.BCST 124(CX), Z12, Z7
 	VPDPBUSD.BCST 128(CX), Z12, Z8
 	VPDPBUSD.BCST 132(CX), Z12, Z9
 	VPDPBUSD.BCST 136(CX), Z12, Z10
 	VPDPBUSD.BCST 140(CX), Z12, Z11
-	VMOVDQU64     384(DI), Z12
+	VMOVDQU64     384(SI), Z12
 	VPDPBUSD.BCST 144(CX), Z12, Z6
 	VPDPBUSD.BCST 148(CX), Z12, Z7
 	VPDPBUSD.BCST 152(CX), Z12, Z8
 	VPDPBUSD.BCST 156(CX), Z12, Z9
 	VPDPBUSD.BCST 160(CX), Z12, Z10
 	VPDPBUSD.BCST 164(CX), Z12, Z11
-	VMOVDQU64     448(DI), Z12
+	VMOVDQU64     448(SI), Z12
 	VPDPBUSD.BCST 168(CX), Z12, Z6
 	VPDPBUSD.BCST 172(CX), Z12, Z7
 	VPDPBUSD.BCST 176(CX), Z12, Z8
 	VPDPBUSD.BCST 180(CX), Z12, Z9
 	VPDPBUSD.BCST 184(CX), Z12, Z10
 	VPDPBUSD.BCST 188(CX), Z12, Z11
-	VCVTPH2PS     32(R8), Z12
+	VCVTPH2PS     32(DI), Z12
 	VCVTDQ2PS     Z6, Z6
 	VMULPS.BCST   (R9), Z12, Z13
 	VFMADD231PS   Z13, Z6, Z0
@@ -9096,24 +9228,28 @@ loop6:
 	VCVTDQ2PS     Z11, Z11
 	VMULPS.BCST   20(R9), Z12, Z13
 	VFMADD231PS   Z13, Z11, Z5
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x000000c0, CX
-	ADDQ          $0x40, R8
+	ADDQ          $0x40, DI
 	ADDQ          $0x18, R9
-	ADDQ          $0x30, AX
-	DECQ          SI
+	ADDQ          $0x30, R11
+	DECQ          R10
 	JNZ           loop6
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t6
 	VZEROUPPER
 	RET
 
@@ -9124,41 +9260,41 @@ t5:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop5:
-	VPBROADCASTD  (AX), Z5
-	VPBROADCASTD  4(AX), Z6
-	VPBROADCASTD  8(AX), Z7
-	VPBROADCASTD  12(AX), Z8
-	VPBROADCASTD  16(AX), Z9
-	VMOVDQU64     (DI), Z10
+	VPBROADCASTD  (R11), Z5
+	VPBROADCASTD  4(R11), Z6
+	VPBROADCASTD  8(R11), Z7
+	VPBROADCASTD  12(R11), Z8
+	VPBROADCASTD  16(R11), Z9
+	VMOVDQU64     (SI), Z10
 	VPDPBUSD.BCST (CX), Z10, Z5
 	VPDPBUSD.BCST 4(CX), Z10, Z6
 	VPDPBUSD.BCST 8(CX), Z10, Z7
 	VPDPBUSD.BCST 12(CX), Z10, Z8
 	VPDPBUSD.BCST 16(CX), Z10, Z9
-	VMOVDQU64     64(DI), Z10
+	VMOVDQU64     64(SI), Z10
 	VPDPBUSD.BCST 20(CX), Z10, Z5
 	VPDPBUSD.BCST 24(CX), Z10, Z6
 	VPDPBUSD.BCST 28(CX), Z10, Z7
 	VPDPBUSD.BCST 32(CX), Z10, Z8
 	VPDPBUSD.BCST 36(CX), Z10, Z9
-	VMOVDQU64     128(DI), Z10
+	VMOVDQU64     128(SI), Z10
 	VPDPBUSD.BCST 40(CX), Z10, Z5
 	VPDPBUSD.BCST 44(CX), Z10, Z6
 	VPDPBUSD.BCST 48(CX), Z10, Z7
 	VPDPBUSD.BCST 52(CX), Z10, Z8
 	VPDPBUSD.BCST 56(CX), Z10, Z9
-	VMOVDQU64     192(DI), Z10
+	VMOVDQU64     192(SI), Z10
 	VPDPBUSD.BCST 60(CX), Z10, Z5
 	VPDPBUSD.BCST 64(CX), Z10, Z6
 	VPDPBUSD.BCST 68(CX), Z10, Z7
 	VPDPBUSD.BCST 72(CX), Z10, Z8
 	VPDPBUSD.BCST 76(CX), Z10, Z9
-	VCVTPH2PS     (R8), Z10
+	VCVTPH2PS     (DI), Z10
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   (R9), Z10, Z11
 	VFMADD231PS   Z11, Z5, Z0
@@ -9174,36 +9310,36 @@ loop5:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   16(R9), Z10, Z11
 	VFMADD231PS   Z11, Z9, Z4
-	VPBROADCASTD  20(AX), Z5
-	VPBROADCASTD  24(AX), Z6
-	VPBROADCASTD  28(AX), Z7
-	VPBROADCASTD  32(AX), Z8
-	VPBROADCASTD  36(AX), Z9
-	VMOVDQU64     256(DI), Z10
+	VPBROADCASTD  20(R11), Z5
+	VPBROADCASTD  24(R11), Z6
+	VPBROADCASTD  28(R11), Z7
+	VPBROADCASTD  32(R11), Z8
+	VPBROADCASTD  36(R11), Z9
+	VMOVDQU64     256(SI), Z10
 	VPDPBUSD.BCST 80(CX), Z10, Z5
 	VPDPBUSD.BCST 84(CX), Z10, Z6
 	VPDPBUSD.BCST 88(CX), Z10, Z7
 	VPDPBUSD.BCST 92(CX), Z10, Z8
 	VPDPBUSD.BCST 96(CX), Z10, Z9
-	VMOVDQU64     320(DI), Z10
+	VMOVDQU64     320(SI), Z10
 	VPDPBUSD.BCST 100(CX), Z10, Z5
 	VPDPBUSD.BCST 104(CX), Z10, Z6
 	VPDPBUSD.BCST 108(CX), Z10, Z7
 	VPDPBUSD.BCST 112(CX), Z10, Z8
 	VPDPBUSD.BCST 116(CX), Z10, Z9
-	VMOVDQU64     384(DI), Z10
+	VMOVDQU64     384(SI), Z10
 	VPDPBUSD.BCST 120(CX), Z10, Z5
 	VPDPBUSD.BCST 124(CX), Z10, Z6
 	VPDPBUSD.BCST 128(CX), Z10, Z7
 	VPDPBUSD.BCST 132(CX), Z10, Z8
 	VPDPBUSD.BCST 136(CX), Z10, Z9
-	VMOVDQU64     448(DI), Z10
+	VMOVDQU64     448(SI), Z10
 	VPDPBUSD.BCST 140(CX), Z10, Z5
 	VPDPBUSD.BCST 144(CX), Z10, Z6
 	VPDPBUSD.BCST 148(CX), Z10, Z7
 	VPDPBUSD.BCST 152(CX), Z10, Z8
 	VPDPBUSD.BCST 156(CX), Z10, Z9
-	VCVTPH2PS     32(R8), Z10
+	VCVTPH2PS     32(DI), Z10
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   (R9), Z10, Z11
 	VFMADD231PS   Z11, Z5, Z0
@@ -9219,22 +9355,26 @@ loop5:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   16(R9), Z10, Z11
 	VFMADD231PS   Z11, Z9, Z4
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x000000a0, CX
-	ADDQ          $0x40, R8
+	ADDQ          $0x40, DI
 	ADDQ          $0x14, R9
-	ADDQ          $0x28, AX
-	DECQ          SI
+	ADDQ          $0x28, R11
+	DECQ          R10
 	JNZ           loop5
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t5
 	VZEROUPPER
 	RET
 
@@ -9244,36 +9384,36 @@ t4:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop4:
-	VPBROADCASTD  (AX), Z4
-	VPBROADCASTD  4(AX), Z5
-	VPBROADCASTD  8(AX), Z6
-	VPBROADCASTD  12(AX), Z7
-	VMOVDQU64     (DI), Z8
+	VPBROADCASTD  (R11), Z4
+	VPBROADCASTD  4(R11), Z5
+	VPBROADCASTD  8(R11), Z6
+	VPBROADCASTD  12(R11), Z7
+	VMOVDQU64     (SI), Z8
 	VPDPBUSD.BCST (CX), Z8, Z4
 	VPDPBUSD.BCST 4(CX), Z8, Z5
 	VPDPBUSD.BCST 8(CX), Z8, Z6
 	VPDPBUSD.BCST 12(CX), Z8, Z7
-	VMOVDQU64     64(DI), Z8
+	VMOVDQU64     64(SI), Z8
 	VPDPBUSD.BCST 16(CX), Z8, Z4
 	VPDPBUSD.BCST 20(CX), Z8, Z5
 	VPDPBUSD.BCST 24(CX), Z8, Z6
 	VPDPBUSD.BCST 28(CX), Z8, Z7
-	VMOVDQU64     128(DI), Z8
+	VMOVDQU64     128(SI), Z8
 	VPDPBUSD.BCST 32(CX), Z8, Z4
 	VPDPBUSD.BCST 36(CX), Z8, Z5
 	VPDPBUSD.BCST 40(CX), Z8, Z6
 	VPDPBUSD.BCST 44(CX), Z8, Z7
-	VMOVDQU64     192(DI), Z8
+	VMOVDQU64     192(SI), Z8
 	VPDPBUSD.BCST 48(CX), Z8, Z4
 	VPDPBUSD.BCST 52(CX), Z8, Z5
 	VPDPBUSD.BCST 56(CX), Z8, Z6
 	VPDPBUSD.BCST 60(CX), Z8, Z7
-	VCVTPH2PS     (R8), Z8
+	VCVTPH2PS     (DI), Z8
 	VCVTDQ2PS     Z4, Z4
 	VMULPS.BCST   (R9), Z8, Z9
 	VFMADD231PS   Z9, Z4, Z0
@@ -9286,31 +9426,31 @@ loop4:
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   12(R9), Z8, Z9
 	VFMADD231PS   Z9, Z7, Z3
-	VPBROADCASTD  16(AX), Z4
-	VPBROADCASTD  20(AX), Z5
-	VPBROADCASTD  24(AX), Z6
-	VPBROADCASTD  28(AX), Z7
-	VMOVDQU64     256(DI), Z8
+	VPBROADCASTD  16(R11), Z4
+	VPBROADCASTD  20(R11), Z5
+	VPBROADCASTD  24(R11), Z6
+	VPBROADCASTD  28(R11), Z7
+	VMOVDQU64     256(SI), Z8
 	VPDPBUSD.BCST 64(CX), Z8, Z4
 	VPDPBUSD.BCST 68(CX), Z8, Z5
 	VPDPBUSD.BCST 72(CX), Z8, Z6
 	VPDPBUSD.BCST 76(CX), Z8, Z7
-	VMOVDQU64     320(DI), Z8
+	VMOVDQU64     320(SI), Z8
 	VPDPBUSD.BCST 80(CX), Z8, Z4
 	VPDPBUSD.BCST 84(CX), Z8, Z5
 	VPDPBUSD.BCST 88(CX), Z8, Z6
 	VPDPBUSD.BCST 92(CX), Z8, Z7
-	VMOVDQU64     384(DI), Z8
+	VMOVDQU64     384(SI), Z8
 	VPDPBUSD.BCST 96(CX), Z8, Z4
 	VPDPBUSD.BCST 100(CX), Z8, Z5
 	VPDPBUSD.BCST 104(CX), Z8, Z6
 	VPDPBUSD.BCST 108(CX), Z8, Z7
-	VMOVDQU64     448(DI), Z8
+	VMOVDQU64     448(SI), Z8
 	VPDPBUSD.BCST 112(CX), Z8, Z4
 	VPDPBUSD.BCST 116(CX), Z8, Z5
 	VPDPBUSD.BCST 120(CX), Z8, Z6
 	VPDPBUSD.BCST 124(CX), Z8, Z7
-	VCVTPH2PS     32(R8), Z8
+	VCVTPH2PS     32(DI), Z8
 	VCVTDQ2PS     Z4, Z4
 	VMULPS.BCST   (R9), Z8, Z9
 	VFMADD231PS   Z9, Z4, Z0
@@ -9323,20 +9463,24 @@ loop4:
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   12(R9), Z8, Z9
 	VFMADD231PS   Z9, Z7, Z3
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000080, CX
-	ADDQ          $0x40, R8
+	ADDQ          $0x40, DI
 	ADDQ          $0x10, R9
-	ADDQ          $0x20, AX
-	DECQ          SI
+	ADDQ          $0x20, R11
+	DECQ          R10
 	JNZ           loop4
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t4
 	VZEROUPPER
 	RET
 
@@ -9345,31 +9489,31 @@ t3:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop3:
-	VPBROADCASTD  (AX), Z3
-	VPBROADCASTD  4(AX), Z4
-	VPBROADCASTD  8(AX), Z5
-	VMOVDQU64     (DI), Z6
+	VPBROADCASTD  (R11), Z3
+	VPBROADCASTD  4(R11), Z4
+	VPBROADCASTD  8(R11), Z5
+	VMOVDQU64     (SI), Z6
 	VPDPBUSD.BCST (CX), Z6, Z3
 	VPDPBUSD.BCST 4(CX), Z6, Z4
 	VPDPBUSD.BCST 8(CX), Z6, Z5
-	VMOVDQU64     64(DI), Z6
+	VMOVDQU64     64(SI), Z6
 	VPDPBUSD.BCST 12(CX), Z6, Z3
 	VPDPBUSD.BCST 16(CX), Z6, Z4
 	VPDPBUSD.BCST 20(CX), Z6, Z5
-	VMOVDQU64     128(DI), Z6
+	VMOVDQU64     128(SI), Z6
 	VPDPBUSD.BCST 24(CX), Z6, Z3
 	VPDPBUSD.BCST 28(CX), Z6, Z4
 	VPDPBUSD.BCST 32(CX), Z6, Z5
-	VMOVDQU64     192(DI), Z6
+	VMOVDQU64     192(SI), Z6
 	VPDPBUSD.BCST 36(CX), Z6, Z3
 	VPDPBUSD.BCST 40(CX), Z6, Z4
 	VPDPBUSD.BCST 44(CX), Z6, Z5
-	VCVTPH2PS     (R8), Z6
+	VCVTPH2PS     (DI), Z6
 	VCVTDQ2PS     Z3, Z3
 	VMULPS.BCST   (R9), Z6, Z7
 	VFMADD231PS   Z7, Z3, Z0
@@ -9379,26 +9523,26 @@ loop3:
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   8(R9), Z6, Z7
 	VFMADD231PS   Z7, Z5, Z2
-	VPBROADCASTD  12(AX), Z3
-	VPBROADCASTD  16(AX), Z4
-	VPBROADCASTD  20(AX), Z5
-	VMOVDQU64     256(DI), Z6
+	VPBROADCASTD  12(R11), Z3
+	VPBROADCASTD  16(R11), Z4
+	VPBROADCASTD  20(R11), Z5
+	VMOVDQU64     256(SI), Z6
 	VPDPBUSD.BCST 48(CX), Z6, Z3
 	VPDPBUSD.BCST 52(CX), Z6, Z4
 	VPDPBUSD.BCST 56(CX), Z6, Z5
-	VMOVDQU64     320(DI), Z6
+	VMOVDQU64     320(SI), Z6
 	VPDPBUSD.BCST 60(CX), Z6, Z3
 	VPDPBUSD.BCST 64(CX), Z6, Z4
 	VPDPBUSD.BCST 68(CX), Z6, Z5
-	VMOVDQU64     384(DI), Z6
+	VMOVDQU64     384(SI), Z6
 	VPDPBUSD.BCST 72(CX), Z6, Z3
 	VPDPBUSD.BCST 76(CX), Z6, Z4
 	VPDPBUSD.BCST 80(CX), Z6, Z5
-	VMOVDQU64     448(DI), Z6
+	VMOVDQU64     448(SI), Z6
 	VPDPBUSD.BCST 84(CX), Z6, Z3
 	VPDPBUSD.BCST 88(CX), Z6, Z4
 	VPDPBUSD.BCST 92(CX), Z6, Z5
-	VCVTPH2PS     32(R8), Z6
+	VCVTPH2PS     32(DI), Z6
 	VCVTDQ2PS     Z3, Z3
 	VMULPS.BCST   (R9), Z6, Z7
 	VFMADD231PS   Z7, Z3, Z0
@@ -9408,18 +9552,22 @@ loop3:
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   8(R9), Z6, Z7
 	VFMADD231PS   Z7, Z5, Z2
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000060, CX
-	ADDQ          $0x40, R8
+	ADDQ          $0x40, DI
 	ADDQ          $0x0c, R9
-	ADDQ          $0x18, AX
-	DECQ          SI
+	ADDQ          $0x18, R11
+	DECQ          R10
 	JNZ           loop3
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t3
 	VZEROUPPER
 	RET
 
@@ -9427,108 +9575,116 @@ t2:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
 	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
 loop2:
-	VPBROADCASTD  (AX), Z2
-	VPBROADCASTD  4(AX), Z3
-	VMOVDQU64     (DI), Z4
+	VPBROADCASTD  (R11), Z2
+	VPBROADCASTD  4(R11), Z3
+	VMOVDQU64     (SI), Z4
 	VPDPBUSD.BCST (CX), Z4, Z2
 	VPDPBUSD.BCST 4(CX), Z4, Z3
-	VMOVDQU64     64(DI), Z4
+	VMOVDQU64     64(SI), Z4
 	VPDPBUSD.BCST 8(CX), Z4, Z2
 	VPDPBUSD.BCST 12(CX), Z4, Z3
-	VMOVDQU64     128(DI), Z4
+	VMOVDQU64     128(SI), Z4
 	VPDPBUSD.BCST 16(CX), Z4, Z2
 	VPDPBUSD.BCST 20(CX), Z4, Z3
-	VMOVDQU64     192(DI), Z4
+	VMOVDQU64     192(SI), Z4
 	VPDPBUSD.BCST 24(CX), Z4, Z2
 	VPDPBUSD.BCST 28(CX), Z4, Z3
-	VCVTPH2PS     (R8), Z4
+	VCVTPH2PS     (DI), Z4
 	VCVTDQ2PS     Z2, Z2
 	VMULPS.BCST   (R9), Z4, Z5
 	VFMADD231PS   Z5, Z2, Z0
 	VCVTDQ2PS     Z3, Z3
 	VMULPS.BCST   4(R9), Z4, Z5
 	VFMADD231PS   Z5, Z3, Z1
-	VPBROADCASTD  8(AX), Z2
-	VPBROADCASTD  12(AX), Z3
-	VMOVDQU64     256(DI), Z4
+	VPBROADCASTD  8(R11), Z2
+	VPBROADCASTD  12(R11), Z3
+	VMOVDQU64     256(SI), Z4
 	VPDPBUSD.BCST 32(CX), Z4, Z2
 	VPDPBUSD.BCST 36(CX), Z4, Z3
-	VMOVDQU64     320(DI), Z4
+	VMOVDQU64     320(SI), Z4
 	VPDPBUSD.BCST 40(CX), Z4, Z2
 	VPDPBUSD.BCST 44(CX), Z4, Z3
-	VMOVDQU64     384(DI), Z4
+	VMOVDQU64     384(SI), Z4
 	VPDPBUSD.BCST 48(CX), Z4, Z2
 	VPDPBUSD.BCST 52(CX), Z4, Z3
-	VMOVDQU64     448(DI), Z4
+	VMOVDQU64     448(SI), Z4
 	VPDPBUSD.BCST 56(CX), Z4, Z2
 	VPDPBUSD.BCST 60(CX), Z4, Z3
-	VCVTPH2PS     32(R8), Z4
+	VCVTPH2PS     32(DI), Z4
 	VCVTDQ2PS     Z2, Z2
 	VMULPS.BCST   (R9), Z4, Z5
 	VFMADD231PS   Z5, Z2, Z0
 	VCVTDQ2PS     Z3, Z3
 	VMULPS.BCST   4(R9), Z4, Z5
 	VFMADD231PS   Z5, Z3, Z1
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000040, CX
-	ADDQ          $0x40, R8
+	ADDQ          $0x40, DI
 	ADDQ          $0x08, R9
-	ADDQ          $0x10, AX
-	DECQ          SI
+	ADDQ          $0x10, R11
+	DECQ          R10
 	JNZ           loop2
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD Z0, Z0, Z0
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), DX
-	MOVQ   32(AX), R8
-	MOVQ   48(AX), AX
+	MOVQ   32(AX), DX
+	MOVQ   64(AX), R9
+	MOVQ   48(AX), R10
 
 loop1:
-	VPBROADCASTD  (AX), Z1
-	VMOVDQU64     (DI), Z2
+	VPBROADCASTD  (R10), Z1
+	VMOVDQU64     (SI), Z2
 	VPDPBUSD.BCST (CX), Z2, Z1
-	VMOVDQU64     64(DI), Z2
+	VMOVDQU64     64(SI), Z2
 	VPDPBUSD.BCST 4(CX), Z2, Z1
-	VMOVDQU64     128(DI), Z2
+	VMOVDQU64     128(SI), Z2
 	VPDPBUSD.BCST 8(CX), Z2, Z1
-	VMOVDQU64     192(DI), Z2
+	VMOVDQU64     192(SI), Z2
 	VPDPBUSD.BCST 12(CX), Z2, Z1
-	VCVTPH2PS     (DX), Z2
+	VCVTPH2PS     (DI), Z2
 	VCVTDQ2PS     Z1, Z1
-	VMULPS.BCST   (R8), Z2, Z2
+	VMULPS.BCST   (DX), Z2, Z2
 	VFMADD231PS   Z2, Z1, Z0
-	VPBROADCASTD  4(AX), Z1
-	VMOVDQU64     256(DI), Z2
+	VPBROADCASTD  4(R10), Z1
+	VMOVDQU64     256(SI), Z2
 	VPDPBUSD.BCST 16(CX), Z2, Z1
-	VMOVDQU64     320(DI), Z2
+	VMOVDQU64     320(SI), Z2
 	VPDPBUSD.BCST 20(CX), Z2, Z1
-	VMOVDQU64     384(DI), Z2
+	VMOVDQU64     384(SI), Z2
 	VPDPBUSD.BCST 24(CX), Z2, Z1
-	VMOVDQU64     448(DI), Z2
+	VMOVDQU64     448(SI), Z2
 	VPDPBUSD.BCST 28(CX), Z2, Z1
-	VCVTPH2PS     32(DX), Z2
+	VCVTPH2PS     32(DI), Z2
 	VCVTDQ2PS     Z1, Z1
-	VMULPS.BCST   (R8), Z2, Z2
+	VMULPS.BCST   (DX), Z2, Z2
 	VFMADD231PS   Z2, Z1, Z0
-	ADDQ          $0x00000200, DI
+	ADDQ          $0x00000200, SI
 	ADDQ          $0x00000020, CX
-	ADDQ          $0x40, DX
-	ADDQ          $0x04, R8
-	ADDQ          $0x08, AX
-	DECQ          SI
+	ADDQ          $0x40, DI
+	ADDQ          $0x04, DX
+	ADDQ          $0x08, R10
+	DECQ          R9
 	JNZ           loop1
-	VMOVUPS       Z0, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t1
 	VZEROUPPER
 	RET
 
@@ -10003,27 +10159,30 @@ loop1:
 // func gemmInt5AVX512(a *byte, t int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt5AVX512(SB), NOSPLIT, $0-16
-	MOVQ         a+0(FP), AX
-	MOVQ         t+8(FP), CX
-	MOVQ         80(AX), DX
-	SHLQ         $0x02, DX
-	MOVQ         72(AX), BX
-	MOVQ         64(AX), SI
-	MOVQ         (AX), DI
-	CMPQ         CX, $0x01
-	JEQ          t1
-	CMPQ         CX, $0x02
-	JEQ          t2
-	CMPQ         CX, $0x03
-	JEQ          t3
-	CMPQ         CX, $0x04
-	JEQ          t4
-	CMPQ         CX, $0x05
-	JEQ          t5
-	CMPQ         CX, $0x06
-	JEQ          t6
-	CMPQ         CX, $0x07
-	JEQ          t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), R8
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
@@ -10033,35 +10192,35 @@ TEXT ·gemmInt5AVX512(SB), NOSPLIT, $0-16
 	VPXORD       Z6, Z6, Z6
 	VPXORD       Z7, Z7, Z7
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z8
 	VPBROADCASTD sixteens<>+0(SB), Z9
 
 loop8:
-	VPBROADCASTD  (AX), Z10
+	VPBROADCASTD  (R11), Z10
 	VPSRAD        $0x03, Z10, Z10
-	VPBROADCASTD  4(AX), Z11
+	VPBROADCASTD  4(R11), Z11
 	VPSRAD        $0x03, Z11, Z11
-	VPBROADCASTD  8(AX), Z12
+	VPBROADCASTD  8(R11), Z12
 	VPSRAD        $0x03, Z12, Z12
-	VPBROADCASTD  12(AX), Z13
+	VPBROADCASTD  12(R11), Z13
 	VPSRAD        $0x03, Z13, Z13
-	VPBROADCASTD  16(AX), Z14
+	VPBROADCASTD  16(R11), Z14
 	VPSRAD        $0x03, Z14, Z14
-	VPBROADCASTD  20(AX), Z15
+	VPBROADCASTD  20(R11), Z15
 	VPSRAD        $0x03, Z15, Z15
-	VPBROADCASTD  24(AX), Z16
+	VPBROADCASTD  24(R11), Z16
 	VPSRAD        $0x03, Z16, Z16
-	VPBROADCASTD  28(AX), Z17
+	VPBROADCASTD  28(R11), Z17
 	VPSRAD        $0x03, Z17, Z17
-	VMOVDQU64     (DI), Z19
+	VMOVDQU64     (SI), Z19
 	VPANDD        Z8, Z19, Z18
 	VPSRLD        $0x04, Z19, Z19
 	VPANDD        Z8, Z19, Z19
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z9, Z18, K1, Z18
 	VPADDB        Z9, Z19, K2, Z19
 	VPDPBUSD.BCST (CX), Z18, Z10
@@ -10080,12 +10239,12 @@ loop8:
 	VPDPBUSD.BCST 148(CX), Z19, Z15
 	VPDPBUSD.BCST 152(CX), Z19, Z16
 	VPDPBUSD.BCST 156(CX), Z19, Z17
-	VMOVDQU64     64(DI), Z19
+	VMOVDQU64     64(SI), Z19
 	VPANDD        Z8, Z19, Z18
 	VPSRLD        $0x04, Z19, Z19
 	VPANDD        Z8, Z19, Z19
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z9, Z18, K1, Z18
 	VPADDB        Z9, Z19, K2, Z19
 	VPDPBUSD.BCST 32(CX), Z18, Z10
@@ -10104,12 +10263,12 @@ loop8:
 	VPDPBUSD.BCST 180(CX), Z19, Z15
 	VPDPBUSD.BCST 184(CX), Z19, Z16
 	VPDPBUSD.BCST 188(CX), Z19, Z17
-	VMOVDQU64     128(DI), Z19
+	VMOVDQU64     128(SI), Z19
 	VPANDD        Z8, Z19, Z18
 	VPSRLD        $0x04, Z19, Z19
 	VPANDD        Z8, Z19, Z19
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z9, Z18, K1, Z18
 	VPADDB        Z9, Z19, K2, Z19
 	VPDPBUSD.BCST 64(CX), Z18, Z10
@@ -10128,12 +10287,12 @@ loop8:
 	VPDPBUSD.BCST 212(CX), Z19, Z15
 	VPDPBUSD.BCST 216(CX), Z19, Z16
 	VPDPBUSD.BCST 220(CX), Z19, Z17
-	VMOVDQU64     192(DI), Z19
+	VMOVDQU64     192(SI), Z19
 	VPANDD        Z8, Z19, Z18
 	VPSRLD        $0x04, Z19, Z19
 	VPANDD        Z8, Z19, Z19
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z9, Z18, K1, Z18
 	VPADDB        Z9, Z19, K2, Z19
 	VPDPBUSD.BCST 96(CX), Z18, Z10
@@ -10152,7 +10311,7 @@ loop8:
 	VPDPBUSD.BCST 244(CX), Z19, Z15
 	VPDPBUSD.BCST 248(CX), Z19, Z16
 	VPDPBUSD.BCST 252(CX), Z19, Z17
-	VCVTPH2PS     (R8), Z18
+	VCVTPH2PS     (DI), Z18
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   (R9), Z18, Z19
 	VFMADD231PS   Z19, Z10, Z0
@@ -10177,28 +10336,32 @@ loop8:
 	VCVTDQ2PS     Z17, Z17
 	VMULPS.BCST   28(R9), Z18, Z19
 	VFMADD231PS   Z19, Z17, Z7
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x00000100, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x20, R9
-	ADDQ          $0x20, AX
-	DECQ          SI
+	ADDQ          $0x20, R11
+	DECQ          R10
 	JNZ           loop8
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z7, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z7, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t8
 	VZEROUPPER
 	RET
 
@@ -10211,33 +10374,33 @@ t7:
 	VPXORD       Z5, Z5, Z5
 	VPXORD       Z6, Z6, Z6
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z7
 	VPBROADCASTD sixteens<>+0(SB), Z8
 
 loop7:
-	VPBROADCASTD  (AX), Z9
+	VPBROADCASTD  (R11), Z9
 	VPSRAD        $0x03, Z9, Z9
-	VPBROADCASTD  4(AX), Z10
+	VPBROADCASTD  4(R11), Z10
 	VPSRAD        $0x03, Z10, Z10
-	VPBROADCASTD  8(AX), Z11
+	VPBROADCASTD  8(R11), Z11
 	VPSRAD        $0x03, Z11, Z11
-	VPBROADCASTD  12(AX), Z12
+	VPBROADCASTD  12(R11), Z12
 	VPSRAD        $0x03, Z12, Z12
-	VPBROADCASTD  16(AX), Z13
+	VPBROADCASTD  16(R11), Z13
 	VPSRAD        $0x03, Z13, Z13
-	VPBROADCASTD  20(AX), Z14
+	VPBROADCASTD  20(R11), Z14
 	VPSRAD        $0x03, Z14, Z14
-	VPBROADCASTD  24(AX), Z15
+	VPBROADCASTD  24(R11), Z15
 	VPSRAD        $0x03, Z15, Z15
-	VMOVDQU64     (DI), Z17
+	VMOVDQU64     (SI), Z17
 	VPANDD        Z7, Z17, Z16
 	VPSRLD        $0x04, Z17, Z17
 	VPANDD        Z7, Z17, Z17
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z8, Z16, K1, Z16
 	VPADDB        Z8, Z17, K2, Z17
 	VPDPBUSD.BCST (CX), Z16, Z9
@@ -10254,12 +10417,12 @@ loop7:
 	VPDPBUSD.BCST 128(CX), Z17, Z13
 	VPDPBUSD.BCST 132(CX), Z17, Z14
 	VPDPBUSD.BCST 136(CX), Z17, Z15
-	VMOVDQU64     64(DI), Z17
+	VMOVDQU64     64(SI), Z17
 	VPANDD        Z7, Z17, Z16
 	VPSRLD        $0x04, Z17, Z17
 	VPANDD        Z7, Z17, Z17
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z8, Z16, K1, Z16
 	VPADDB        Z8, Z17, K2, Z17
 	VPDPBUSD.BCST 28(CX), Z16, Z9
@@ -10276,12 +10439,12 @@ loop7:
 	VPDPBUSD.BCST 156(CX), Z17, Z13
 	VPDPBUSD.BCST 160(CX), Z17, Z14
 	VPDPBUSD.BCST 164(CX), Z17, Z15
-	VMOVDQU64     128(DI), Z17
+	VMOVDQU64     128(SI), Z17
 	VPANDD        Z7, Z17, Z16
 	VPSRLD        $0x04, Z17, Z17
 	VPANDD        Z7, Z17, Z17
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z8, Z16, K1, Z16
 	VPADDB        Z8, Z17, K2, Z17
 	VPDPBUSD.BCST 56(CX), Z16, Z9
@@ -10298,12 +10461,12 @@ loop7:
 	VPDPBUSD.BCST 184(CX), Z17, Z13
 	VPDPBUSD.BCST 188(CX), Z17, Z14
 	VPDPBUSD.BCST 192(CX), Z17, Z15
-	VMOVDQU64     192(DI), Z17
+	VMOVDQU64     192(SI), Z17
 	VPANDD        Z7, Z17, Z16
 	VPSRLD        $0x04, Z17, Z17
 	VPANDD        Z7, Z17, Z17
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z8, Z16, K1, Z16
 	VPADDB        Z8, Z17, K2, Z17
 	VPDPBUSD.BCST 84(CX), Z16, Z9
@@ -10320,7 +10483,7 @@ loop7:
 	VPDPBUSD.BCST 212(CX), Z17, Z13
 	VPDPBUSD.BCST 216(CX), Z17, Z14
 	VPDPBUSD.BCST 220(CX), Z17, Z15
-	VCVTPH2PS     (R8), Z16
+	VCVTPH2PS     (DI), Z16
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   (R9), Z16, Z17
 	VFMADD231PS   Z17, Z9, Z0
@@ -10342,26 +10505,30 @@ loop7:
 	VCVTDQ2PS     Z15, Z15
 	VMULPS.BCST   24(R9), Z16, Z17
 	VFMADD231PS   Z17, Z15, Z6
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x000000e0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x1c, R9
-	ADDQ          $0x1c, AX
-	DECQ          SI
+	ADDQ          $0x1c, R11
+	DECQ          R10
 	JNZ           loop7
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t7
 	VZEROUPPER
 	RET
 
@@ -10373,31 +10540,31 @@ t6:
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z6
 	VPBROADCASTD sixteens<>+0(SB), Z7
 
 loop6:
-	VPBROADCASTD  (AX), Z8
+	VPBROADCASTD  (R11), Z8
 	VPSRAD        $0x03, Z8, Z8
-	VPBROADCASTD  4(AX), Z9
+	VPBROADCASTD  4(R11), Z9
 	VPSRAD        $0x03, Z9, Z9
-	VPBROADCASTD  8(AX), Z10
+	VPBROADCASTD  8(R11), Z10
 	VPSRAD        $0x03, Z10, Z10
-	VPBROADCASTD  12(AX), Z11
+	VPBROADCASTD  12(R11), Z11
 	VPSRAD        $0x03, Z11, Z11
-	VPBROADCASTD  16(AX), Z12
+	VPBROADCASTD  16(R11), Z12
 	VPSRAD        $0x03, Z12, Z12
-	VPBROADCASTD  20(AX), Z13
+	VPBROADCASTD  20(R11), Z13
 	VPSRAD        $0x03, Z13, Z13
-	VMOVDQU64     (DI), Z15
+	VMOVDQU64     (SI), Z15
 	VPANDD        Z6, Z15, Z14
 	VPSRLD        $0x04, Z15, Z15
 	VPANDD        Z6, Z15, Z15
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z7, Z14, K1, Z14
 	VPADDB        Z7, Z15, K2, Z15
 	VPDPBUSD.BCST (CX), Z14, Z8
@@ -10412,12 +10579,12 @@ loop6:
 	VPDPBUSD.BCST 108(CX), Z15, Z11
 	VPDPBUSD.BCST 112(CX), Z15, Z12
 	VPDPBUSD.BCST 116(CX), Z15, Z13
-	VMOVDQU64     64(DI), Z15
+	VMOVDQU64     64(SI), Z15
 	VPANDD        Z6, Z15, Z14
 	VPSRLD        $0x04, Z15, Z15
 	VPANDD        Z6, Z15, Z15
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z7, Z14, K1, Z14
 	VPADDB        Z7, Z15, K2, Z15
 	VPDPBUSD.BCST 24(CX), Z14, Z8
@@ -10432,12 +10599,12 @@ loop6:
 	VPDPBUSD.BCST 132(CX), Z15, Z11
 	VPDPBUSD.BCST 136(CX), Z15, Z12
 	VPDPBUSD.BCST 140(CX), Z15, Z13
-	VMOVDQU64     128(DI), Z15
+	VMOVDQU64     128(SI), Z15
 	VPANDD        Z6, Z15, Z14
 	VPSRLD        $0x04, Z15, Z15
 	VPANDD        Z6, Z15, Z15
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z7, Z14, K1, Z14
 	VPADDB        Z7, Z15, K2, Z15
 	VPDPBUSD.BCST 48(CX), Z14, Z8
@@ -10452,12 +10619,12 @@ loop6:
 	VPDPBUSD.BCST 156(CX), Z15, Z11
 	VPDPBUSD.BCST 160(CX), Z15, Z12
 	VPDPBUSD.BCST 164(CX), Z15, Z13
-	VMOVDQU64     192(DI), Z15
+	VMOVDQU64     192(SI), Z15
 	VPANDD        Z6, Z15, Z14
 	VPSRLD        $0x04, Z15, Z15
 	VPANDD        Z6, Z15, Z15
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z7, Z14, K1, Z14
 	VPADDB        Z7, Z15, K2, Z15
 	VPDPBUSD.BCST 72(CX), Z14, Z8
@@ -10472,7 +10639,7 @@ loop6:
 	VPDPBUSD.BCST 180(CX), Z15, Z11
 	VPDPBUSD.BCST 184(CX), Z15, Z12
 	VPDPBUSD.BCST 188(CX), Z15, Z13
-	VCVTPH2PS     (R8), Z14
+	VCVTPH2PS     (DI), Z14
 	VCVTDQ2PS     Z8, Z8
 	VMULPS.BCST   (R9), Z14, Z15
 	VFMADD231PS   Z15, Z8, Z0
@@ -10491,24 +10658,28 @@ loop6:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   20(R9), Z14, Z15
 	VFMADD231PS   Z15, Z13, Z5
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x000000c0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x18, R9
-	ADDQ          $0x18, AX
-	DECQ          SI
+	ADDQ          $0x18, R11
+	DECQ          R10
 	JNZ           loop6
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t6
 	VZEROUPPER
 	RET
 
@@ -10519,29 +10690,29 @@ t5:
 	VPXORD       Z3, Z3, Z3
 	VPXORD       Z4, Z4, Z4
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z5
 	VPBROADCASTD sixteens<>+0(SB), Z6
 
 loop5:
-	VPBROADCASTD  (AX), Z7
+	VPBROADCASTD  (R11), Z7
 	VPSRAD        $0x03, Z7, Z7
-	VPBROADCASTD  4(AX), Z8
+	VPBROADCASTD  4(R11), Z8
 	VPSRAD        $0x03, Z8, Z8
-	VPBROADCASTD  8(AX), Z9
+	VPBROADCASTD  8(R11), Z9
 	VPSRAD        $0x03, Z9, Z9
-	VPBROADCASTD  12(AX), Z10
+	VPBROADCASTD  12(R11), Z10
 	VPSRAD        $0x03, Z10, Z10
-	VPBROADCASTD  16(AX), Z11
+	VPBROADCASTD  16(R11), Z11
 	VPSRAD        $0x03, Z11, Z11
-	VMOVDQU64     (DI), Z13
+	VMOVDQU64     (SI), Z13
 	VPANDD        Z5, Z13, Z12
 	VPSRLD        $0x04, Z13, Z13
 	VPANDD        Z5, Z13, Z13
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z6, Z12, K1, Z12
 	VPADDB        Z6, Z13, K2, Z13
 	VPDPBUSD.BCST (CX), Z12, Z7
@@ -10554,12 +10725,12 @@ loop5:
 	VPDPBUSD.BCST 88(CX), Z13, Z9
 	VPDPBUSD.BCST 92(CX), Z13, Z10
 	VPDPBUSD.BCST 96(CX), Z13, Z11
-	VMOVDQU64     64(DI), Z13
+	VMOVDQU64     64(SI), Z13
 	VPANDD        Z5, Z13, Z12
 	VPSRLD        $0x04, Z13, Z13
 	VPANDD        Z5, Z13, Z13
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z6, Z12, K1, Z12
 	VPADDB        Z6, Z13, K2, Z13
 	VPDPBUSD.BCST 20(CX), Z12, Z7
@@ -10572,12 +10743,12 @@ loop5:
 	VPDPBUSD.BCST 108(CX), Z13, Z9
 	VPDPBUSD.BCST 112(CX), Z13, Z10
 	VPDPBUSD.BCST 116(CX), Z13, Z11
-	VMOVDQU64     128(DI), Z13
+	VMOVDQU64     128(SI), Z13
 	VPANDD        Z5, Z13, Z12
 	VPSRLD        $0x04, Z13, Z13
 	VPANDD        Z5, Z13, Z13
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z6, Z12, K1, Z12
 	VPADDB        Z6, Z13, K2, Z13
 	VPDPBUSD.BCST 40(CX), Z12, Z7
@@ -10590,12 +10761,12 @@ loop5:
 	VPDPBUSD.BCST 128(CX), Z13, Z9
 	VPDPBUSD.BCST 132(CX), Z13, Z10
 	VPDPBUSD.BCST 136(CX), Z13, Z11
-	VMOVDQU64     192(DI), Z13
+	VMOVDQU64     192(SI), Z13
 	VPANDD        Z5, Z13, Z12
 	VPSRLD        $0x04, Z13, Z13
 	VPANDD        Z5, Z13, Z13
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z6, Z12, K1, Z12
 	VPADDB        Z6, Z13, K2, Z13
 	VPDPBUSD.BCST 60(CX), Z12, Z7
@@ -10608,7 +10779,7 @@ loop5:
 	VPDPBUSD.BCST 148(CX), Z13, Z9
 	VPDPBUSD.BCST 152(CX), Z13, Z10
 	VPDPBUSD.BCST 156(CX), Z13, Z11
-	VCVTPH2PS     (R8), Z12
+	VCVTPH2PS     (DI), Z12
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   (R9), Z12, Z13
 	VFMADD231PS   Z13, Z7, Z0
@@ -10624,22 +10795,26 @@ loop5:
 	VCVTDQ2PS     Z11, Z11
 	VMULPS.BCST   16(R9), Z12, Z13
 	VFMADD231PS   Z13, Z11, Z4
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x000000a0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x14, R9
-	ADDQ          $0x14, AX
-	DECQ          SI
+	ADDQ          $0x14, R11
+	DECQ          R10
 	JNZ           loop5
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t5
 	VZEROUPPER
 	RET
 
@@ -10649,27 +10824,27 @@ t4:
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z4
 	VPBROADCASTD sixteens<>+0(SB), Z5
 
 loop4:
-	VPBROADCASTD  (AX), Z6
+	VPBROADCASTD  (R11), Z6
 	VPSRAD        $0x03, Z6, Z6
-	VPBROADCASTD  4(AX), Z7
+	VPBROADCASTD  4(R11), Z7
 	VPSRAD        $0x03, Z7, Z7
-	VPBROADCASTD  8(AX), Z8
+	VPBROADCASTD  8(R11), Z8
 	VPSRAD        $0x03, Z8, Z8
-	VPBROADCASTD  12(AX), Z9
+	VPBROADCASTD  12(R11), Z9
 	VPSRAD        $0x03, Z9, Z9
-	VMOVDQU64     (DI), Z11
+	VMOVDQU64     (SI), Z11
 	VPANDD        Z4, Z11, Z10
 	VPSRLD        $0x04, Z11, Z11
 	VPANDD        Z4, Z11, Z11
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z5, Z10, K1, Z10
 	VPADDB        Z5, Z11, K2, Z11
 	VPDPBUSD.BCST (CX), Z10, Z6
@@ -10680,12 +10855,12 @@ loop4:
 	VPDPBUSD.BCST 68(CX), Z11, Z7
 	VPDPBUSD.BCST 72(CX), Z11, Z8
 	VPDPBUSD.BCST 76(CX), Z11, Z9
-	VMOVDQU64     64(DI), Z11
+	VMOVDQU64     64(SI), Z11
 	VPANDD        Z4, Z11, Z10
 	VPSRLD        $0x04, Z11, Z11
 	VPANDD        Z4, Z11, Z11
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z5, Z10, K1, Z10
 	VPADDB        Z5, Z11, K2, Z11
 	VPDPBUSD.BCST 16(CX), Z10, Z6
@@ -10696,12 +10871,12 @@ loop4:
 	VPDPBUSD.BCST 84(CX), Z11, Z7
 	VPDPBUSD.BCST 88(CX), Z11, Z8
 	VPDPBUSD.BCST 92(CX), Z11, Z9
-	VMOVDQU64     128(DI), Z11
+	VMOVDQU64     128(SI), Z11
 	VPANDD        Z4, Z11, Z10
 	VPSRLD        $0x04, Z11, Z11
 	VPANDD        Z4, Z11, Z11
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z5, Z10, K1, Z10
 	VPADDB        Z5, Z11, K2, Z11
 	VPDPBUSD.BCST 32(CX), Z10, Z6
@@ -10712,12 +10887,12 @@ loop4:
 	VPDPBUSD.BCST 100(CX), Z11, Z7
 	VPDPBUSD.BCST 104(CX), Z11, Z8
 	VPDPBUSD.BCST 108(CX), Z11, Z9
-	VMOVDQU64     192(DI), Z11
+	VMOVDQU64     192(SI), Z11
 	VPANDD        Z4, Z11, Z10
 	VPSRLD        $0x04, Z11, Z11
 	VPANDD        Z4, Z11, Z11
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z5, Z10, K1, Z10
 	VPADDB        Z5, Z11, K2, Z11
 	VPDPBUSD.BCST 48(CX), Z10, Z6
@@ -10728,7 +10903,7 @@ loop4:
 	VPDPBUSD.BCST 116(CX), Z11, Z7
 	VPDPBUSD.BCST 120(CX), Z11, Z8
 	VPDPBUSD.BCST 124(CX), Z11, Z9
-	VCVTPH2PS     (R8), Z10
+	VCVTPH2PS     (DI), Z10
 	VCVTDQ2PS     Z6, Z6
 	VMULPS.BCST   (R9), Z10, Z11
 	VFMADD231PS   Z11, Z6, Z0
@@ -10741,20 +10916,24 @@ loop4:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   12(R9), Z10, Z11
 	VFMADD231PS   Z11, Z9, Z3
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x00000080, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x10, R9
-	ADDQ          $0x10, AX
-	DECQ          SI
+	ADDQ          $0x10, R11
+	DECQ          R10
 	JNZ           loop4
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t4
 	VZEROUPPER
 	RET
 
@@ -10763,25 +10942,25 @@ t3:
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z3
 	VPBROADCASTD sixteens<>+0(SB), Z4
 
 loop3:
-	VPBROADCASTD  (AX), Z5
+	VPBROADCASTD  (R11), Z5
 	VPSRAD        $0x03, Z5, Z5
-	VPBROADCASTD  4(AX), Z6
+	VPBROADCASTD  4(R11), Z6
 	VPSRAD        $0x03, Z6, Z6
-	VPBROADCASTD  8(AX), Z7
+	VPBROADCASTD  8(R11), Z7
 	VPSRAD        $0x03, Z7, Z7
-	VMOVDQU64     (DI), Z9
+	VMOVDQU64     (SI), Z9
 	VPANDD        Z3, Z9, Z8
 	VPSRLD        $0x04, Z9, Z9
 	VPANDD        Z3, Z9, Z9
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z4, Z8, K1, Z8
 	VPADDB        Z4, Z9, K2, Z9
 	VPDPBUSD.BCST (CX), Z8, Z5
@@ -10790,12 +10969,12 @@ loop3:
 	VPDPBUSD.BCST 48(CX), Z9, Z5
 	VPDPBUSD.BCST 52(CX), Z9, Z6
 	VPDPBUSD.BCST 56(CX), Z9, Z7
-	VMOVDQU64     64(DI), Z9
+	VMOVDQU64     64(SI), Z9
 	VPANDD        Z3, Z9, Z8
 	VPSRLD        $0x04, Z9, Z9
 	VPANDD        Z3, Z9, Z9
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z4, Z8, K1, Z8
 	VPADDB        Z4, Z9, K2, Z9
 	VPDPBUSD.BCST 12(CX), Z8, Z5
@@ -10804,12 +10983,12 @@ loop3:
 	VPDPBUSD.BCST 60(CX), Z9, Z5
 	VPDPBUSD.BCST 64(CX), Z9, Z6
 	VPDPBUSD.BCST 68(CX), Z9, Z7
-	VMOVDQU64     128(DI), Z9
+	VMOVDQU64     128(SI), Z9
 	VPANDD        Z3, Z9, Z8
 	VPSRLD        $0x04, Z9, Z9
 	VPANDD        Z3, Z9, Z9
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z4, Z8, K1, Z8
 	VPADDB        Z4, Z9, K2, Z9
 	VPDPBUSD.BCST 24(CX), Z8, Z5
@@ -10818,12 +10997,12 @@ loop3:
 	VPDPBUSD.BCST 72(CX), Z9, Z5
 	VPDPBUSD.BCST 76(CX), Z9, Z6
 	VPDPBUSD.BCST 80(CX), Z9, Z7
-	VMOVDQU64     192(DI), Z9
+	VMOVDQU64     192(SI), Z9
 	VPANDD        Z3, Z9, Z8
 	VPSRLD        $0x04, Z9, Z9
 	VPANDD        Z3, Z9, Z9
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z4, Z8, K1, Z8
 	VPADDB        Z4, Z9, K2, Z9
 	VPDPBUSD.BCST 36(CX), Z8, Z5
@@ -10832,7 +11011,7 @@ loop3:
 	VPDPBUSD.BCST 84(CX), Z9, Z5
 	VPDPBUSD.BCST 88(CX), Z9, Z6
 	VPDPBUSD.BCST 92(CX), Z9, Z7
-	VCVTPH2PS     (R8), Z8
+	VCVTPH2PS     (DI), Z8
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   (R9), Z8, Z9
 	VFMADD231PS   Z9, Z5, Z0
@@ -10842,18 +11021,22 @@ loop3:
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   8(R9), Z8, Z9
 	VFMADD231PS   Z9, Z7, Z2
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x00000060, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x0c, R9
-	ADDQ          $0x0c, AX
-	DECQ          SI
+	ADDQ          $0x0c, R11
+	DECQ          R10
 	JNZ           loop3
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t3
 	VZEROUPPER
 	RET
 
@@ -10861,159 +11044,167 @@ t2:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z2
 	VPBROADCASTD sixteens<>+0(SB), Z3
 
 loop2:
-	VPBROADCASTD  (AX), Z4
+	VPBROADCASTD  (R11), Z4
 	VPSRAD        $0x03, Z4, Z4
-	VPBROADCASTD  4(AX), Z5
+	VPBROADCASTD  4(R11), Z5
 	VPSRAD        $0x03, Z5, Z5
-	PREFETCHT0    4096(DI)
-	PREFETCHT0    4160(DI)
-	PREFETCHT0    4224(DI)
-	PREFETCHT0    4288(DI)
-	PREFETCHT0    4352(DI)
-	VMOVDQU64     (DI), Z7
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	PREFETCHT0    4352(SI)
+	VMOVDQU64     (SI), Z7
 	VPANDD        Z2, Z7, Z6
 	VPSRLD        $0x04, Z7, Z7
 	VPANDD        Z2, Z7, Z7
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z3, Z6, K1, Z6
 	VPADDB        Z3, Z7, K2, Z7
 	VPDPBUSD.BCST (CX), Z6, Z4
 	VPDPBUSD.BCST 4(CX), Z6, Z5
 	VPDPBUSD.BCST 32(CX), Z7, Z4
 	VPDPBUSD.BCST 36(CX), Z7, Z5
-	VMOVDQU64     64(DI), Z7
+	VMOVDQU64     64(SI), Z7
 	VPANDD        Z2, Z7, Z6
 	VPSRLD        $0x04, Z7, Z7
 	VPANDD        Z2, Z7, Z7
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z3, Z6, K1, Z6
 	VPADDB        Z3, Z7, K2, Z7
 	VPDPBUSD.BCST 8(CX), Z6, Z4
 	VPDPBUSD.BCST 12(CX), Z6, Z5
 	VPDPBUSD.BCST 40(CX), Z7, Z4
 	VPDPBUSD.BCST 44(CX), Z7, Z5
-	VMOVDQU64     128(DI), Z7
+	VMOVDQU64     128(SI), Z7
 	VPANDD        Z2, Z7, Z6
 	VPSRLD        $0x04, Z7, Z7
 	VPANDD        Z2, Z7, Z7
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z3, Z6, K1, Z6
 	VPADDB        Z3, Z7, K2, Z7
 	VPDPBUSD.BCST 16(CX), Z6, Z4
 	VPDPBUSD.BCST 20(CX), Z6, Z5
 	VPDPBUSD.BCST 48(CX), Z7, Z4
 	VPDPBUSD.BCST 52(CX), Z7, Z5
-	VMOVDQU64     192(DI), Z7
+	VMOVDQU64     192(SI), Z7
 	VPANDD        Z2, Z7, Z6
 	VPSRLD        $0x04, Z7, Z7
 	VPANDD        Z2, Z7, Z7
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z3, Z6, K1, Z6
 	VPADDB        Z3, Z7, K2, Z7
 	VPDPBUSD.BCST 24(CX), Z6, Z4
 	VPDPBUSD.BCST 28(CX), Z6, Z5
 	VPDPBUSD.BCST 56(CX), Z7, Z4
 	VPDPBUSD.BCST 60(CX), Z7, Z5
-	VCVTPH2PS     (R8), Z6
+	VCVTPH2PS     (DI), Z6
 	VCVTDQ2PS     Z4, Z4
 	VMULPS.BCST   (R9), Z6, Z7
 	VFMADD231PS   Z7, Z4, Z0
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   4(R9), Z6, Z7
 	VFMADD231PS   Z7, Z5, Z1
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x00000040, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x08, R9
-	ADDQ          $0x08, AX
-	DECQ          SI
+	ADDQ          $0x08, R11
+	DECQ          R10
 	JNZ           loop2
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD       Z0, Z0, Z0
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), DX
-	MOVQ         32(AX), R8
-	MOVQ         48(AX), AX
+	MOVQ         32(AX), DX
+	MOVQ         64(AX), R9
+	MOVQ         48(AX), R10
 	VPBROADCASTD nibbles<>+0(SB), Z1
 	VPBROADCASTD sixteens<>+0(SB), Z2
 
 loop1:
-	VPBROADCASTD  (AX), Z3
+	VPBROADCASTD  (R10), Z3
 	VPSRAD        $0x03, Z3, Z3
-	PREFETCHT0    4096(DI)
-	PREFETCHT0    4160(DI)
-	PREFETCHT0    4224(DI)
-	PREFETCHT0    4288(DI)
-	PREFETCHT0    4352(DI)
-	VMOVDQU64     (DI), Z5
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	PREFETCHT0    4352(SI)
+	VMOVDQU64     (SI), Z5
 	VPANDD        Z1, Z5, Z4
 	VPSRLD        $0x04, Z5, Z5
 	VPANDD        Z1, Z5, Z5
-	KMOVQ         256(DI), K1
-	KMOVQ         288(DI), K2
+	KMOVQ         256(SI), K1
+	KMOVQ         288(SI), K2
 	VPADDB        Z2, Z4, K1, Z4
 	VPADDB        Z2, Z5, K2, Z5
 	VPDPBUSD.BCST (CX), Z4, Z3
 	VPDPBUSD.BCST 16(CX), Z5, Z3
-	VMOVDQU64     64(DI), Z5
+	VMOVDQU64     64(SI), Z5
 	VPANDD        Z1, Z5, Z4
 	VPSRLD        $0x04, Z5, Z5
 	VPANDD        Z1, Z5, Z5
-	KMOVQ         264(DI), K1
-	KMOVQ         296(DI), K2
+	KMOVQ         264(SI), K1
+	KMOVQ         296(SI), K2
 	VPADDB        Z2, Z4, K1, Z4
 	VPADDB        Z2, Z5, K2, Z5
 	VPDPBUSD.BCST 4(CX), Z4, Z3
 	VPDPBUSD.BCST 20(CX), Z5, Z3
-	VMOVDQU64     128(DI), Z5
+	VMOVDQU64     128(SI), Z5
 	VPANDD        Z1, Z5, Z4
 	VPSRLD        $0x04, Z5, Z5
 	VPANDD        Z1, Z5, Z5
-	KMOVQ         272(DI), K1
-	KMOVQ         304(DI), K2
+	KMOVQ         272(SI), K1
+	KMOVQ         304(SI), K2
 	VPADDB        Z2, Z4, K1, Z4
 	VPADDB        Z2, Z5, K2, Z5
 	VPDPBUSD.BCST 8(CX), Z4, Z3
 	VPDPBUSD.BCST 24(CX), Z5, Z3
-	VMOVDQU64     192(DI), Z5
+	VMOVDQU64     192(SI), Z5
 	VPANDD        Z1, Z5, Z4
 	VPSRLD        $0x04, Z5, Z5
 	VPANDD        Z1, Z5, Z5
-	KMOVQ         280(DI), K1
-	KMOVQ         312(DI), K2
+	KMOVQ         280(SI), K1
+	KMOVQ         312(SI), K2
 	VPADDB        Z2, Z4, K1, Z4
 	VPADDB        Z2, Z5, K2, Z5
 	VPDPBUSD.BCST 12(CX), Z4, Z3
 	VPDPBUSD.BCST 28(CX), Z5, Z3
-	VCVTPH2PS     (DX), Z4
+	VCVTPH2PS     (DI), Z4
 	VCVTDQ2PS     Z3, Z3
-	VMULPS.BCST   (R8), Z4, Z4
+	VMULPS.BCST   (DX), Z4, Z4
 	VFMADD231PS   Z4, Z3, Z0
-	ADDQ          $0x00000140, DI
+	ADDQ          $0x00000140, SI
 	ADDQ          $0x00000020, CX
-	ADDQ          $0x20, DX
-	ADDQ          $0x04, R8
-	ADDQ          $0x04, AX
-	DECQ          SI
+	ADDQ          $0x20, DI
+	ADDQ          $0x04, DX
+	ADDQ          $0x04, R10
+	DECQ          R9
 	JNZ           loop1
-	VMOVUPS       Z0, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t1
 	VZEROUPPER
 	RET
 
@@ -11635,27 +11826,31 @@ GLOBL sixteens256<>(SB), RODATA|NOPTR, $32
 // func gemmInt5MinAVX512(a *byte, t int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt5MinAVX512(SB), NOSPLIT, $0-16
-	MOVQ         a+0(FP), AX
-	MOVQ         t+8(FP), CX
-	MOVQ         80(AX), DX
-	SHLQ         $0x02, DX
-	MOVQ         72(AX), BX
-	MOVQ         64(AX), SI
-	MOVQ         (AX), DI
-	CMPQ         CX, $0x01
-	JEQ          t1
-	CMPQ         CX, $0x02
-	JEQ          t2
-	CMPQ         CX, $0x03
-	JEQ          t3
-	CMPQ         CX, $0x04
-	JEQ          t4
-	CMPQ         CX, $0x05
-	JEQ          t5
-	CMPQ         CX, $0x06
-	JEQ          t6
-	CMPQ         CX, $0x07
-	JEQ          t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), R8
+	MOVQ 16(AX), R9
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
@@ -11665,10 +11860,9 @@ TEXT ·gemmInt5MinAVX512(SB), NOSPLIT, $0-16
 	VPXORD       Z6, Z6, Z6
 	VPXORD       Z7, Z7, Z7
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z8
 	VPBROADCASTD sixteens<>+0(SB), Z9
 
@@ -11681,12 +11875,12 @@ loop8:
 	VPXORD           Z15, Z15, Z15
 	VPXORD           Z16, Z16, Z16
 	VPXORD           Z17, Z17, Z17
-	VMOVDQU64        (DI), Z19
+	VMOVDQU64        (SI), Z19
 	VPANDD           Z8, Z19, Z18
 	VPSRLD           $0x04, Z19, Z19
 	VPANDD           Z8, Z19, Z19
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z9, Z18, K1, Z18
 	VPADDB           Z9, Z19, K2, Z19
 	VPDPBUSD.BCST    (CX), Z18, Z10
@@ -11705,12 +11899,12 @@ loop8:
 	VPDPBUSD.BCST    148(CX), Z19, Z15
 	VPDPBUSD.BCST    152(CX), Z19, Z16
 	VPDPBUSD.BCST    156(CX), Z19, Z17
-	VMOVDQU64        64(DI), Z19
+	VMOVDQU64        64(SI), Z19
 	VPANDD           Z8, Z19, Z18
 	VPSRLD           $0x04, Z19, Z19
 	VPANDD           Z8, Z19, Z19
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z9, Z18, K1, Z18
 	VPADDB           Z9, Z19, K2, Z19
 	VPDPBUSD.BCST    32(CX), Z18, Z10
@@ -11729,12 +11923,12 @@ loop8:
 	VPDPBUSD.BCST    180(CX), Z19, Z15
 	VPDPBUSD.BCST    184(CX), Z19, Z16
 	VPDPBUSD.BCST    188(CX), Z19, Z17
-	VMOVDQU64        128(DI), Z19
+	VMOVDQU64        128(SI), Z19
 	VPANDD           Z8, Z19, Z18
 	VPSRLD           $0x04, Z19, Z19
 	VPANDD           Z8, Z19, Z19
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z9, Z18, K1, Z18
 	VPADDB           Z9, Z19, K2, Z19
 	VPDPBUSD.BCST    64(CX), Z18, Z10
@@ -11753,12 +11947,12 @@ loop8:
 	VPDPBUSD.BCST    212(CX), Z19, Z15
 	VPDPBUSD.BCST    216(CX), Z19, Z16
 	VPDPBUSD.BCST    220(CX), Z19, Z17
-	VMOVDQU64        192(DI), Z19
+	VMOVDQU64        192(SI), Z19
 	VPANDD           Z8, Z19, Z18
 	VPSRLD           $0x04, Z19, Z19
 	VPANDD           Z8, Z19, Z19
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z9, Z18, K1, Z18
 	VPADDB           Z9, Z19, K2, Z19
 	VPDPBUSD.BCST    96(CX), Z18, Z10
@@ -11777,63 +11971,67 @@ loop8:
 	VPDPBUSD.BCST    244(CX), Z19, Z15
 	VPDPBUSD.BCST    248(CX), Z19, Z16
 	VPDPBUSD.BCST    252(CX), Z19, Z17
-	VCVTPH2PS        (R8), Z18
+	VCVTPH2PS        (DI), Z18
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      (R9), Z18, Z19
+	VMULPS.BCST      (R10), Z18, Z19
 	VFMADD231PS      Z19, Z10, Z0
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      4(R9), Z18, Z19
+	VMULPS.BCST      4(R10), Z18, Z19
 	VFMADD231PS      Z19, Z11, Z1
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      8(R9), Z18, Z19
+	VMULPS.BCST      8(R10), Z18, Z19
 	VFMADD231PS      Z19, Z12, Z2
 	VCVTDQ2PS        Z13, Z13
-	VMULPS.BCST      12(R9), Z18, Z19
+	VMULPS.BCST      12(R10), Z18, Z19
 	VFMADD231PS      Z19, Z13, Z3
 	VCVTDQ2PS        Z14, Z14
-	VMULPS.BCST      16(R9), Z18, Z19
+	VMULPS.BCST      16(R10), Z18, Z19
 	VFMADD231PS      Z19, Z14, Z4
 	VCVTDQ2PS        Z15, Z15
-	VMULPS.BCST      20(R9), Z18, Z19
+	VMULPS.BCST      20(R10), Z18, Z19
 	VFMADD231PS      Z19, Z15, Z5
 	VCVTDQ2PS        Z16, Z16
-	VMULPS.BCST      24(R9), Z18, Z19
+	VMULPS.BCST      24(R10), Z18, Z19
 	VFMADD231PS      Z19, Z16, Z6
 	VCVTDQ2PS        Z17, Z17
-	VMULPS.BCST      28(R9), Z18, Z19
+	VMULPS.BCST      28(R10), Z18, Z19
 	VFMADD231PS      Z19, Z17, Z7
-	VCVTPH2PS        (R10), Z18
-	VFMADD231PS.BCST (AX), Z18, Z0
-	VFMADD231PS.BCST 4(AX), Z18, Z1
-	VFMADD231PS.BCST 8(AX), Z18, Z2
-	VFMADD231PS.BCST 12(AX), Z18, Z3
-	VFMADD231PS.BCST 16(AX), Z18, Z4
-	VFMADD231PS.BCST 20(AX), Z18, Z5
-	VFMADD231PS.BCST 24(AX), Z18, Z6
-	VFMADD231PS.BCST 28(AX), Z18, Z7
-	ADDQ             $0x00000140, DI
+	VCVTPH2PS        (R9), Z18
+	VFMADD231PS.BCST (R12), Z18, Z0
+	VFMADD231PS.BCST 4(R12), Z18, Z1
+	VFMADD231PS.BCST 8(R12), Z18, Z2
+	VFMADD231PS.BCST 12(R12), Z18, Z3
+	VFMADD231PS.BCST 16(R12), Z18, Z4
+	VFMADD231PS.BCST 20(R12), Z18, Z5
+	VFMADD231PS.BCST 24(R12), Z18, Z6
+	VFMADD231PS.BCST 28(R12), Z18, Z7
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x00000100, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x20, R9
+	ADDQ             $0x20, DI
 	ADDQ             $0x20, R10
-	ADDQ             $0x20, AX
-	DECQ             SI
+	ADDQ             $0x20, R9
+	ADDQ             $0x20, R12
+	DECQ             R11
 	JNZ              loop8
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z7, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t8
 	VZEROUPPER
 	RET
 
@@ -11846,10 +12044,9 @@ t7:
 	VPXORD       Z5, Z5, Z5
 	VPXORD       Z6, Z6, Z6
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z7
 	VPBROADCASTD sixteens<>+0(SB), Z8
 
@@ -11861,12 +12058,12 @@ loop7:
 	VPXORD           Z13, Z13, Z13
 	VPXORD           Z14, Z14, Z14
 	VPXORD           Z15, Z15, Z15
-	VMOVDQU64        (DI), Z17
+	VMOVDQU64        (SI), Z17
 	VPANDD           Z7, Z17, Z16
 	VPSRLD           $0x04, Z17, Z17
 	VPANDD           Z7, Z17, Z17
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z8, Z16, K1, Z16
 	VPADDB           Z8, Z17, K2, Z17
 	VPDPBUSD.BCST    (CX), Z16, Z9
@@ -11883,12 +12080,12 @@ loop7:
 	VPDPBUSD.BCST    128(CX), Z17, Z13
 	VPDPBUSD.BCST    132(CX), Z17, Z14
 	VPDPBUSD.BCST    136(CX), Z17, Z15
-	VMOVDQU64        64(DI), Z17
+	VMOVDQU64        64(SI), Z17
 	VPANDD           Z7, Z17, Z16
 	VPSRLD           $0x04, Z17, Z17
 	VPANDD           Z7, Z17, Z17
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z8, Z16, K1, Z16
 	VPADDB           Z8, Z17, K2, Z17
 	VPDPBUSD.BCST    28(CX), Z16, Z9
@@ -11905,12 +12102,12 @@ loop7:
 	VPDPBUSD.BCST    156(CX), Z17, Z13
 	VPDPBUSD.BCST    160(CX), Z17, Z14
 	VPDPBUSD.BCST    164(CX), Z17, Z15
-	VMOVDQU64        128(DI), Z17
+	VMOVDQU64        128(SI), Z17
 	VPANDD           Z7, Z17, Z16
 	VPSRLD           $0x04, Z17, Z17
 	VPANDD           Z7, Z17, Z17
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z8, Z16, K1, Z16
 	VPADDB           Z8, Z17, K2, Z17
 	VPDPBUSD.BCST    56(CX), Z16, Z9
@@ -11927,12 +12124,12 @@ loop7:
 	VPDPBUSD.BCST    184(CX), Z17, Z13
 	VPDPBUSD.BCST    188(CX), Z17, Z14
 	VPDPBUSD.BCST    192(CX), Z17, Z15
-	VMOVDQU64        192(DI), Z17
+	VMOVDQU64        192(SI), Z17
 	VPANDD           Z7, Z17, Z16
 	VPSRLD           $0x04, Z17, Z17
 	VPANDD           Z7, Z17, Z17
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z8, Z16, K1, Z16
 	VPADDB           Z8, Z17, K2, Z17
 	VPDPBUSD.BCST    84(CX), Z16, Z9
@@ -11949,57 +12146,61 @@ loop7:
 	VPDPBUSD.BCST    212(CX), Z17, Z13
 	VPDPBUSD.BCST    216(CX), Z17, Z14
 	VPDPBUSD.BCST    220(CX), Z17, Z15
-	VCVTPH2PS        (R8), Z16
+	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      (R9), Z16, Z17
+	VMULPS.BCST      (R10), Z16, Z17
 	VFMADD231PS      Z17, Z9, Z0
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      4(R9), Z16, Z17
+	VMULPS.BCST      4(R10), Z16, Z17
 	VFMADD231PS      Z17, Z10, Z1
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      8(R9), Z16, Z17
+	VMULPS.BCST      8(R10), Z16, Z17
 	VFMADD231PS      Z17, Z11, Z2
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      12(R9), Z16, Z17
+	VMULPS.BCST      12(R10), Z16, Z17
 	VFMADD231PS      Z17, Z12, Z3
 	VCVTDQ2PS        Z13, Z13
-	VMULPS.BCST      16(R9), Z16, Z17
+	VMULPS.BCST      16(R10), Z16, Z17
 	VFMADD231PS      Z17, Z13, Z4
 	VCVTDQ2PS        Z14, Z14
-	VMULPS.BCST      20(R9), Z16, Z17
+	VMULPS.BCST      20(R10), Z16, Z17
 	VFMADD231PS      Z17, Z14, Z5
 	VCVTDQ2PS        Z15, Z15
-	VMULPS.BCST      24(R9), Z16, Z17
+	VMULPS.BCST      24(R10), Z16, Z17
 	VFMADD231PS      Z17, Z15, Z6
-	VCVTPH2PS        (R10), Z16
-	VFMADD231PS.BCST (AX), Z16, Z0
-	VFMADD231PS.BCST 4(AX), Z16, Z1
-	VFMADD231PS.BCST 8(AX), Z16, Z2
-	VFMADD231PS.BCST 12(AX), Z16, Z3
-	VFMADD231PS.BCST 16(AX), Z16, Z4
-	VFMADD231PS.BCST 20(AX), Z16, Z5
-	VFMADD231PS.BCST 24(AX), Z16, Z6
-	ADDQ             $0x00000140, DI
+	VCVTPH2PS        (R9), Z16
+	VFMADD231PS.BCST (R12), Z16, Z0
+	VFMADD231PS.BCST 4(R12), Z16, Z1
+	VFMADD231PS.BCST 8(R12), Z16, Z2
+	VFMADD231PS.BCST 12(R12), Z16, Z3
+	VFMADD231PS.BCST 16(R12), Z16, Z4
+	VFMADD231PS.BCST 20(R12), Z16, Z5
+	VFMADD231PS.BCST 24(R12), Z16, Z6
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x000000e0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x1c, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x1c, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x1c, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x1c, R12
+	DECQ             R11
 	JNZ              loop7
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t7
 	VZEROUPPER
 	RET
 
@@ -12011,10 +12212,9 @@ t6:
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z6
 	VPBROADCASTD sixteens<>+0(SB), Z7
 
@@ -12025,12 +12225,12 @@ loop6:
 	VPXORD           Z11, Z11, Z11
 	VPXORD           Z12, Z12, Z12
 	VPXORD           Z13, Z13, Z13
-	VMOVDQU64        (DI), Z15
+	VMOVDQU64        (SI), Z15
 	VPANDD           Z6, Z15, Z14
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z6, Z15, Z15
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z7, Z14, K1, Z14
 	VPADDB           Z7, Z15, K2, Z15
 	VPDPBUSD.BCST    (CX), Z14, Z8
@@ -12045,12 +12245,12 @@ loop6:
 	VPDPBUSD.BCST    108(CX), Z15, Z11
 	VPDPBUSD.BCST    112(CX), Z15, Z12
 	VPDPBUSD.BCST    116(CX), Z15, Z13
-	VMOVDQU64        64(DI), Z15
+	VMOVDQU64        64(SI), Z15
 	VPANDD           Z6, Z15, Z14
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z6, Z15, Z15
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z7, Z14, K1, Z14
 	VPADDB           Z7, Z15, K2, Z15
 	VPDPBUSD.BCST    24(CX), Z14, Z8
@@ -12065,12 +12265,12 @@ loop6:
 	VPDPBUSD.BCST    132(CX), Z15, Z11
 	VPDPBUSD.BCST    136(CX), Z15, Z12
 	VPDPBUSD.BCST    140(CX), Z15, Z13
-	VMOVDQU64        128(DI), Z15
+	VMOVDQU64        128(SI), Z15
 	VPANDD           Z6, Z15, Z14
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z6, Z15, Z15
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z7, Z14, K1, Z14
 	VPADDB           Z7, Z15, K2, Z15
 	VPDPBUSD.BCST    48(CX), Z14, Z8
@@ -12085,12 +12285,12 @@ loop6:
 	VPDPBUSD.BCST    156(CX), Z15, Z11
 	VPDPBUSD.BCST    160(CX), Z15, Z12
 	VPDPBUSD.BCST    164(CX), Z15, Z13
-	VMOVDQU64        192(DI), Z15
+	VMOVDQU64        192(SI), Z15
 	VPANDD           Z6, Z15, Z14
 	VPSRLD           $0x04, Z15, Z15
 	VPANDD           Z6, Z15, Z15
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z7, Z14, K1, Z14
 	VPADDB           Z7, Z15, K2, Z15
 	VPDPBUSD.BCST    72(CX), Z14, Z8
@@ -12105,51 +12305,55 @@ loop6:
 	VPDPBUSD.BCST    180(CX), Z15, Z11
 	VPDPBUSD.BCST    184(CX), Z15, Z12
 	VPDPBUSD.BCST    188(CX), Z15, Z13
-	VCVTPH2PS        (R8), Z14
+	VCVTPH2PS        (DI), Z14
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      (R9), Z14, Z15
+	VMULPS.BCST      (R10), Z14, Z15
 	VFMADD231PS      Z15, Z8, Z0
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      4(R9), Z14, Z15
+	VMULPS.BCST      4(R10), Z14, Z15
 	VFMADD231PS      Z15, Z9, Z1
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      8(R9), Z14, Z15
+	VMULPS.BCST      8(R10), Z14, Z15
 	VFMADD231PS      Z15, Z10, Z2
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      12(R9), Z14, Z15
+	VMULPS.BCST      12(R10), Z14, Z15
 	VFMADD231PS      Z15, Z11, Z3
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      16(R9), Z14, Z15
+	VMULPS.BCST      16(R10), Z14, Z15
 	VFMADD231PS      Z15, Z12, Z4
 	VCVTDQ2PS        Z13, Z13
-	VMULPS.BCST      20(R9), Z14, Z15
+	VMULPS.BCST      20(R10), Z14, Z15
 	VFMADD231PS      Z15, Z13, Z5
-	VCVTPH2PS        (R10), Z14
-	VFMADD231PS.BCST (AX), Z14, Z0
-	VFMADD231PS.BCST 4(AX), Z14, Z1
-	VFMADD231PS.BCST 8(AX), Z14, Z2
-	VFMADD231PS.BCST 12(AX), Z14, Z3
-	VFMADD231PS.BCST 16(AX), Z14, Z4
-	VFMADD231PS.BCST 20(AX), Z14, Z5
-	ADDQ             $0x00000140, DI
+	VCVTPH2PS        (R9), Z14
+	VFMADD231PS.BCST (R12), Z14, Z0
+	VFMADD231PS.BCST 4(R12), Z14, Z1
+	VFMADD231PS.BCST 8(R12), Z14, Z2
+	VFMADD231PS.BCST 12(R12), Z14, Z3
+	VFMADD231PS.BCST 16(R12), Z14, Z4
+	VFMADD231PS.BCST 20(R12), Z14, Z5
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x000000c0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x18, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x18, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x18, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x18, R12
+	DECQ             R11
 	JNZ              loop6
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t6
 	VZEROUPPER
 	RET
 
@@ -12160,10 +12364,9 @@ t5:
 	VPXORD       Z3, Z3, Z3
 	VPXORD       Z4, Z4, Z4
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z5
 	VPBROADCASTD sixteens<>+0(SB), Z6
 
@@ -12173,12 +12376,12 @@ loop5:
 	VPXORD           Z9, Z9, Z9
 	VPXORD           Z10, Z10, Z10
 	VPXORD           Z11, Z11, Z11
-	VMOVDQU64        (DI), Z13
+	VMOVDQU64        (SI), Z13
 	VPANDD           Z5, Z13, Z12
 	VPSRLD           $0x04, Z13, Z13
 	VPANDD           Z5, Z13, Z13
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z6, Z12, K1, Z12
 	VPADDB           Z6, Z13, K2, Z13
 	VPDPBUSD.BCST    (CX), Z12, Z7
@@ -12191,12 +12394,12 @@ loop5:
 	VPDPBUSD.BCST    88(CX), Z13, Z9
 	VPDPBUSD.BCST    92(CX), Z13, Z10
 	VPDPBUSD.BCST    96(CX), Z13, Z11
-	VMOVDQU64        64(DI), Z13
+	VMOVDQU64        64(SI), Z13
 	VPANDD           Z5, Z13, Z12
 	VPSRLD           $0x04, Z13, Z13
 	VPANDD           Z5, Z13, Z13
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z6, Z12, K1, Z12
 	VPADDB           Z6, Z13, K2, Z13
 	VPDPBUSD.BCST    20(CX), Z12, Z7
@@ -12209,12 +12412,12 @@ loop5:
 	VPDPBUSD.BCST    108(CX), Z13, Z9
 	VPDPBUSD.BCST    112(CX), Z13, Z10
 	VPDPBUSD.BCST    116(CX), Z13, Z11
-	VMOVDQU64        128(DI), Z13
+	VMOVDQU64        128(SI), Z13
 	VPANDD           Z5, Z13, Z12
 	VPSRLD           $0x04, Z13, Z13
 	VPANDD           Z5, Z13, Z13
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z6, Z12, K1, Z12
 	VPADDB           Z6, Z13, K2, Z13
 	VPDPBUSD.BCST    40(CX), Z12, Z7
@@ -12227,12 +12430,12 @@ loop5:
 	VPDPBUSD.BCST    128(CX), Z13, Z9
 	VPDPBUSD.BCST    132(CX), Z13, Z10
 	VPDPBUSD.BCST    136(CX), Z13, Z11
-	VMOVDQU64        192(DI), Z13
+	VMOVDQU64        192(SI), Z13
 	VPANDD           Z5, Z13, Z12
 	VPSRLD           $0x04, Z13, Z13
 	VPANDD           Z5, Z13, Z13
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z6, Z12, K1, Z12
 	VPADDB           Z6, Z13, K2, Z13
 	VPDPBUSD.BCST    60(CX), Z12, Z7
@@ -12245,45 +12448,49 @@ loop5:
 	VPDPBUSD.BCST    148(CX), Z13, Z9
 	VPDPBUSD.BCST    152(CX), Z13, Z10
 	VPDPBUSD.BCST    156(CX), Z13, Z11
-	VCVTPH2PS        (R8), Z12
+	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      (R9), Z12, Z13
+	VMULPS.BCST      (R10), Z12, Z13
 	VFMADD231PS      Z13, Z7, Z0
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      4(R9), Z12, Z13
+	VMULPS.BCST      4(R10), Z12, Z13
 	VFMADD231PS      Z13, Z8, Z1
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      8(R9), Z12, Z13
+	VMULPS.BCST      8(R10), Z12, Z13
 	VFMADD231PS      Z13, Z9, Z2
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      12(R9), Z12, Z13
+	VMULPS.BCST      12(R10), Z12, Z13
 	VFMADD231PS      Z13, Z10, Z3
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      16(R9), Z12, Z13
+	VMULPS.BCST      16(R10), Z12, Z13
 	VFMADD231PS      Z13, Z11, Z4
-	VCVTPH2PS        (R10), Z12
-	VFMADD231PS.BCST (AX), Z12, Z0
-	VFMADD231PS.BCST 4(AX), Z12, Z1
-	VFMADD231PS.BCST 8(AX), Z12, Z2
-	VFMADD231PS.BCST 12(AX), Z12, Z3
-	VFMADD231PS.BCST 16(AX), Z12, Z4
-	ADDQ             $0x00000140, DI
+	VCVTPH2PS        (R9), Z12
+	VFMADD231PS.BCST (R12), Z12, Z0
+	VFMADD231PS.BCST 4(R12), Z12, Z1
+	VFMADD231PS.BCST 8(R12), Z12, Z2
+	VFMADD231PS.BCST 12(R12), Z12, Z3
+	VFMADD231PS.BCST 16(R12), Z12, Z4
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x000000a0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x14, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x14, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x14, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x14, R12
+	DECQ             R11
 	JNZ              loop5
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t5
 	VZEROUPPER
 	RET
 
@@ -12293,10 +12500,9 @@ t4:
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z4
 	VPBROADCASTD sixteens<>+0(SB), Z5
 
@@ -12305,12 +12511,12 @@ loop4:
 	VPXORD           Z7, Z7, Z7
 	VPXORD           Z8, Z8, Z8
 	VPXORD           Z9, Z9, Z9
-	VMOVDQU64        (DI), Z11
+	VMOVDQU64        (SI), Z11
 	VPANDD           Z4, Z11, Z10
 	VPSRLD           $0x04, Z11, Z11
 	VPANDD           Z4, Z11, Z11
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z5, Z10, K1, Z10
 	VPADDB           Z5, Z11, K2, Z11
 	VPDPBUSD.BCST    (CX), Z10, Z6
@@ -12321,12 +12527,12 @@ loop4:
 	VPDPBUSD.BCST    68(CX), Z11, Z7
 	VPDPBUSD.BCST    72(CX), Z11, Z8
 	VPDPBUSD.BCST    76(CX), Z11, Z9
-	VMOVDQU64        64(DI), Z11
+	VMOVDQU64        64(SI), Z11
 	VPANDD           Z4, Z11, Z10
 	VPSRLD           $0x04, Z11, Z11
 	VPANDD           Z4, Z11, Z11
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z5, Z10, K1, Z10
 	VPADDB           Z5, Z11, K2, Z11
 	VPDPBUSD.BCST    16(CX), Z10, Z6
@@ -12337,12 +12543,12 @@ loop4:
 	VPDPBUSD.BCST    84(CX), Z11, Z7
 	VPDPBUSD.BCST    88(CX), Z11, Z8
 	VPDPBUSD.BCST    92(CX), Z11, Z9
-	VMOVDQU64        128(DI), Z11
+	VMOVDQU64        128(SI), Z11
 	VPANDD           Z4, Z11, Z10
 	VPSRLD           $0x04, Z11, Z11
 	VPANDD           Z4, Z11, Z11
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z5, Z10, K1, Z10
 	VPADDB           Z5, Z11, K2, Z11
 	VPDPBUSD.BCST    32(CX), Z10, Z6
@@ -12353,12 +12559,12 @@ loop4:
 	VPDPBUSD.BCST    100(CX), Z11, Z7
 	VPDPBUSD.BCST    104(CX), Z11, Z8
 	VPDPBUSD.BCST    108(CX), Z11, Z9
-	VMOVDQU64        192(DI), Z11
+	VMOVDQU64        192(SI), Z11
 	VPANDD           Z4, Z11, Z10
 	VPSRLD           $0x04, Z11, Z11
 	VPANDD           Z4, Z11, Z11
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z5, Z10, K1, Z10
 	VPADDB           Z5, Z11, K2, Z11
 	VPDPBUSD.BCST    48(CX), Z10, Z6
@@ -12369,39 +12575,43 @@ loop4:
 	VPDPBUSD.BCST    116(CX), Z11, Z7
 	VPDPBUSD.BCST    120(CX), Z11, Z8
 	VPDPBUSD.BCST    124(CX), Z11, Z9
-	VCVTPH2PS        (R8), Z10
+	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      (R9), Z10, Z11
+	VMULPS.BCST      (R10), Z10, Z11
 	VFMADD231PS      Z11, Z6, Z0
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      4(R9), Z10, Z11
+	VMULPS.BCST      4(R10), Z10, Z11
 	VFMADD231PS      Z11, Z7, Z1
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      8(R9), Z10, Z11
+	VMULPS.BCST      8(R10), Z10, Z11
 	VFMADD231PS      Z11, Z8, Z2
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      12(R9), Z10, Z11
+	VMULPS.BCST      12(R10), Z10, Z11
 	VFMADD231PS      Z11, Z9, Z3
-	VCVTPH2PS        (R10), Z10
-	VFMADD231PS.BCST (AX), Z10, Z0
-	VFMADD231PS.BCST 4(AX), Z10, Z1
-	VFMADD231PS.BCST 8(AX), Z10, Z2
-	VFMADD231PS.BCST 12(AX), Z10, Z3
-	ADDQ             $0x00000140, DI
+	VCVTPH2PS        (R9), Z10
+	VFMADD231PS.BCST (R12), Z10, Z0
+	VFMADD231PS.BCST 4(R12), Z10, Z1
+	VFMADD231PS.BCST 8(R12), Z10, Z2
+	VFMADD231PS.BCST 12(R12), Z10, Z3
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x00000080, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x10, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x10, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x10, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x10, R12
+	DECQ             R11
 	JNZ              loop4
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t4
 	VZEROUPPER
 	RET
 
@@ -12410,10 +12620,9 @@ t3:
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z3
 	VPBROADCASTD sixteens<>+0(SB), Z4
 
@@ -12421,12 +12630,12 @@ loop3:
 	VPXORD           Z5, Z5, Z5
 	VPXORD           Z6, Z6, Z6
 	VPXORD           Z7, Z7, Z7
-	VMOVDQU64        (DI), Z9
+	VMOVDQU64        (SI), Z9
 	VPANDD           Z3, Z9, Z8
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z3, Z9, Z9
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z4, Z8, K1, Z8
 	VPADDB           Z4, Z9, K2, Z9
 	VPDPBUSD.BCST    (CX), Z8, Z5
@@ -12435,12 +12644,12 @@ loop3:
 	VPDPBUSD.BCST    48(CX), Z9, Z5
 	VPDPBUSD.BCST    52(CX), Z9, Z6
 	VPDPBUSD.BCST    56(CX), Z9, Z7
-	VMOVDQU64        64(DI), Z9
+	VMOVDQU64        64(SI), Z9
 	VPANDD           Z3, Z9, Z8
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z3, Z9, Z9
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z4, Z8, K1, Z8
 	VPADDB           Z4, Z9, K2, Z9
 	VPDPBUSD.BCST    12(CX), Z8, Z5
@@ -12449,12 +12658,12 @@ loop3:
 	VPDPBUSD.BCST    60(CX), Z9, Z5
 	VPDPBUSD.BCST    64(CX), Z9, Z6
 	VPDPBUSD.BCST    68(CX), Z9, Z7
-	VMOVDQU64        128(DI), Z9
+	VMOVDQU64        128(SI), Z9
 	VPANDD           Z3, Z9, Z8
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z3, Z9, Z9
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z4, Z8, K1, Z8
 	VPADDB           Z4, Z9, K2, Z9
 	VPDPBUSD.BCST    24(CX), Z8, Z5
@@ -12463,12 +12672,12 @@ loop3:
 	VPDPBUSD.BCST    72(CX), Z9, Z5
 	VPDPBUSD.BCST    76(CX), Z9, Z6
 	VPDPBUSD.BCST    80(CX), Z9, Z7
-	VMOVDQU64        192(DI), Z9
+	VMOVDQU64        192(SI), Z9
 	VPANDD           Z3, Z9, Z8
 	VPSRLD           $0x04, Z9, Z9
 	VPANDD           Z3, Z9, Z9
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z4, Z8, K1, Z8
 	VPADDB           Z4, Z9, K2, Z9
 	VPDPBUSD.BCST    36(CX), Z8, Z5
@@ -12477,33 +12686,37 @@ loop3:
 	VPDPBUSD.BCST    84(CX), Z9, Z5
 	VPDPBUSD.BCST    88(CX), Z9, Z6
 	VPDPBUSD.BCST    92(CX), Z9, Z7
-	VCVTPH2PS        (R8), Z8
+	VCVTPH2PS        (DI), Z8
 	VCVTDQ2PS        Z5, Z5
-	VMULPS.BCST      (R9), Z8, Z9
+	VMULPS.BCST      (R10), Z8, Z9
 	VFMADD231PS      Z9, Z5, Z0
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      4(R9), Z8, Z9
+	VMULPS.BCST      4(R10), Z8, Z9
 	VFMADD231PS      Z9, Z6, Z1
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      8(R9), Z8, Z9
+	VMULPS.BCST      8(R10), Z8, Z9
 	VFMADD231PS      Z9, Z7, Z2
-	VCVTPH2PS        (R10), Z8
-	VFMADD231PS.BCST (AX), Z8, Z0
-	VFMADD231PS.BCST 4(AX), Z8, Z1
-	VFMADD231PS.BCST 8(AX), Z8, Z2
-	ADDQ             $0x00000140, DI
+	VCVTPH2PS        (R9), Z8
+	VFMADD231PS.BCST (R12), Z8, Z0
+	VFMADD231PS.BCST 4(R12), Z8, Z1
+	VFMADD231PS.BCST 8(R12), Z8, Z2
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x00000060, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x0c, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x0c, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x0c, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x0c, R12
+	DECQ             R11
 	JNZ              loop3
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t3
 	VZEROUPPER
 	RET
 
@@ -12511,165 +12724,171 @@ t2:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z2
 	VPBROADCASTD sixteens<>+0(SB), Z3
 
 loop2:
 	VPXORD           Z4, Z4, Z4
 	VPXORD           Z5, Z5, Z5
-	PREFETCHT0       4096(DI)
-	PREFETCHT0       4160(DI)
-	PREFETCHT0       4224(DI)
-	PREFETCHT0       4288(DI)
-	PREFETCHT0       4352(DI)
-	VMOVDQU64        (DI), Z7
+	PREFETCHT0       4096(SI)
+	PREFETCHT0       4160(SI)
+	PREFETCHT0       4224(SI)
+	PREFETCHT0       4288(SI)
+	PREFETCHT0       4352(SI)
+	VMOVDQU64        (SI), Z7
 	VPANDD           Z2, Z7, Z6
 	VPSRLD           $0x04, Z7, Z7
 	VPANDD           Z2, Z7, Z7
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z3, Z6, K1, Z6
 	VPADDB           Z3, Z7, K2, Z7
 	VPDPBUSD.BCST    (CX), Z6, Z4
 	VPDPBUSD.BCST    4(CX), Z6, Z5
 	VPDPBUSD.BCST    32(CX), Z7, Z4
 	VPDPBUSD.BCST    36(CX), Z7, Z5
-	VMOVDQU64        64(DI), Z7
+	VMOVDQU64        64(SI), Z7
 	VPANDD           Z2, Z7, Z6
 	VPSRLD           $0x04, Z7, Z7
 	VPANDD           Z2, Z7, Z7
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z3, Z6, K1, Z6
 	VPADDB           Z3, Z7, K2, Z7
 	VPDPBUSD.BCST    8(CX), Z6, Z4
 	VPDPBUSD.BCST    12(CX), Z6, Z5
 	VPDPBUSD.BCST    40(CX), Z7, Z4
 	VPDPBUSD.BCST    44(CX), Z7, Z5
-	VMOVDQU64        128(DI), Z7
+	VMOVDQU64        128(SI), Z7
 	VPANDD           Z2, Z7, Z6
 	VPSRLD           $0x04, Z7, Z7
 	VPANDD           Z2, Z7, Z7
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z3, Z6, K1, Z6
 	VPADDB           Z3, Z7, K2, Z7
 	VPDPBUSD.BCST    16(CX), Z6, Z4
 	VPDPBUSD.BCST    20(CX), Z6, Z5
 	VPDPBUSD.BCST    48(CX), Z7, Z4
 	VPDPBUSD.BCST    52(CX), Z7, Z5
-	VMOVDQU64        192(DI), Z7
+	VMOVDQU64        192(SI), Z7
 	VPANDD           Z2, Z7, Z6
 	VPSRLD           $0x04, Z7, Z7
 	VPANDD           Z2, Z7, Z7
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z3, Z6, K1, Z6
 	VPADDB           Z3, Z7, K2, Z7
 	VPDPBUSD.BCST    24(CX), Z6, Z4
 	VPDPBUSD.BCST    28(CX), Z6, Z5
 	VPDPBUSD.BCST    56(CX), Z7, Z4
 	VPDPBUSD.BCST    60(CX), Z7, Z5
-	VCVTPH2PS        (R8), Z6
+	VCVTPH2PS        (DI), Z6
 	VCVTDQ2PS        Z4, Z4
-	VMULPS.BCST      (R9), Z6, Z7
+	VMULPS.BCST      (R10), Z6, Z7
 	VFMADD231PS      Z7, Z4, Z0
 	VCVTDQ2PS        Z5, Z5
-	VMULPS.BCST      4(R9), Z6, Z7
+	VMULPS.BCST      4(R10), Z6, Z7
 	VFMADD231PS      Z7, Z5, Z1
-	VCVTPH2PS        (R10), Z6
-	VFMADD231PS.BCST (AX), Z6, Z0
-	VFMADD231PS.BCST 4(AX), Z6, Z1
-	ADDQ             $0x00000140, DI
+	VCVTPH2PS        (R9), Z6
+	VFMADD231PS.BCST (R12), Z6, Z0
+	VFMADD231PS.BCST 4(R12), Z6, Z1
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x00000040, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x08, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x08, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x08, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x08, R12
+	DECQ             R11
 	JNZ              loop2
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD       Z0, Z0, Z0
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), DX
-	MOVQ         32(AX), R8
-	MOVQ         16(AX), R9
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), DX
+	MOVQ         64(AX), R10
+	MOVQ         40(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z1
 	VPBROADCASTD sixteens<>+0(SB), Z2
 
 loop1:
 	VPXORD           Z3, Z3, Z3
-	PREFETCHT0       4096(DI)
-	PREFETCHT0       4160(DI)
-	PREFETCHT0       4224(DI)
-	PREFETCHT0       4288(DI)
-	PREFETCHT0       4352(DI)
-	VMOVDQU64        (DI), Z5
+	PREFETCHT0       4096(SI)
+	PREFETCHT0       4160(SI)
+	PREFETCHT0       4224(SI)
+	PREFETCHT0       4288(SI)
+	PREFETCHT0       4352(SI)
+	VMOVDQU64        (SI), Z5
 	VPANDD           Z1, Z5, Z4
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
-	KMOVQ            256(DI), K1
-	KMOVQ            288(DI), K2
+	KMOVQ            256(SI), K1
+	KMOVQ            288(SI), K2
 	VPADDB           Z2, Z4, K1, Z4
 	VPADDB           Z2, Z5, K2, Z5
 	VPDPBUSD.BCST    (CX), Z4, Z3
 	VPDPBUSD.BCST    16(CX), Z5, Z3
-	VMOVDQU64        64(DI), Z5
+	VMOVDQU64        64(SI), Z5
 	VPANDD           Z1, Z5, Z4
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
-	KMOVQ            264(DI), K1
-	KMOVQ            296(DI), K2
+	KMOVQ            264(SI), K1
+	KMOVQ            296(SI), K2
 	VPADDB           Z2, Z4, K1, Z4
 	VPADDB           Z2, Z5, K2, Z5
 	VPDPBUSD.BCST    4(CX), Z4, Z3
 	VPDPBUSD.BCST    20(CX), Z5, Z3
-	VMOVDQU64        128(DI), Z5
+	VMOVDQU64        128(SI), Z5
 	VPANDD           Z1, Z5, Z4
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
-	KMOVQ            272(DI), K1
-	KMOVQ            304(DI), K2
+	KMOVQ            272(SI), K1
+	KMOVQ            304(SI), K2
 	VPADDB           Z2, Z4, K1, Z4
 	VPADDB           Z2, Z5, K2, Z5
 	VPDPBUSD.BCST    8(CX), Z4, Z3
 	VPDPBUSD.BCST    24(CX), Z5, Z3
-	VMOVDQU64        192(DI), Z5
+	VMOVDQU64        192(SI), Z5
 	VPANDD           Z1, Z5, Z4
 	VPSRLD           $0x04, Z5, Z5
 	VPANDD           Z1, Z5, Z5
-	KMOVQ            280(DI), K1
-	KMOVQ            312(DI), K2
+	KMOVQ            280(SI), K1
+	KMOVQ            312(SI), K2
 	VPADDB           Z2, Z4, K1, Z4
 	VPADDB           Z2, Z5, K2, Z5
 	VPDPBUSD.BCST    12(CX), Z4, Z3
 	VPDPBUSD.BCST    28(CX), Z5, Z3
-	VCVTPH2PS        (DX), Z4
+	VCVTPH2PS        (DI), Z4
 	VCVTDQ2PS        Z3, Z3
-	VMULPS.BCST      (R8), Z4, Z4
+	VMULPS.BCST      (DX), Z4, Z4
 	VFMADD231PS      Z4, Z3, Z0
 	VCVTPH2PS        (R9), Z4
-	VFMADD231PS.BCST (AX), Z4, Z0
-	ADDQ             $0x00000140, DI
+	VFMADD231PS.BCST (R11), Z4, Z0
+	ADDQ             $0x00000140, SI
 	ADDQ             $0x00000020, CX
-	ADDQ             $0x20, DX
-	ADDQ             $0x04, R8
+	ADDQ             $0x20, DI
+	ADDQ             $0x04, DX
 	ADDQ             $0x20, R9
-	ADDQ             $0x04, AX
-	DECQ             SI
+	ADDQ             $0x04, R11
+	DECQ             R10
 	JNZ              loop1
-	VMOVUPS          Z0, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t1
 	VZEROUPPER
 	RET
 
@@ -13250,27 +13469,30 @@ loop1:
 // func gemmInt4AVX512(a *byte, t int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt4AVX512(SB), NOSPLIT, $0-16
-	MOVQ         a+0(FP), AX
-	MOVQ         t+8(FP), CX
-	MOVQ         80(AX), DX
-	SHLQ         $0x02, DX
-	MOVQ         72(AX), BX
-	MOVQ         64(AX), SI
-	MOVQ         (AX), DI
-	CMPQ         CX, $0x01
-	JEQ          t1
-	CMPQ         CX, $0x02
-	JEQ          t2
-	CMPQ         CX, $0x03
-	JEQ          t3
-	CMPQ         CX, $0x04
-	JEQ          t4
-	CMPQ         CX, $0x05
-	JEQ          t5
-	CMPQ         CX, $0x06
-	JEQ          t6
-	CMPQ         CX, $0x07
-	JEQ          t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), R8
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
@@ -13280,29 +13502,29 @@ TEXT ·gemmInt4AVX512(SB), NOSPLIT, $0-16
 	VPXORD       Z6, Z6, Z6
 	VPXORD       Z7, Z7, Z7
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z8
 
 loop8:
-	VPBROADCASTD  (AX), Z9
+	VPBROADCASTD  (R11), Z9
 	VPSRAD        $0x04, Z9, Z9
-	VPBROADCASTD  4(AX), Z10
+	VPBROADCASTD  4(R11), Z10
 	VPSRAD        $0x04, Z10, Z10
-	VPBROADCASTD  8(AX), Z11
+	VPBROADCASTD  8(R11), Z11
 	VPSRAD        $0x04, Z11, Z11
-	VPBROADCASTD  12(AX), Z12
+	VPBROADCASTD  12(R11), Z12
 	VPSRAD        $0x04, Z12, Z12
-	VPBROADCASTD  16(AX), Z13
+	VPBROADCASTD  16(R11), Z13
 	VPSRAD        $0x04, Z13, Z13
-	VPBROADCASTD  20(AX), Z14
+	VPBROADCASTD  20(R11), Z14
 	VPSRAD        $0x04, Z14, Z14
-	VPBROADCASTD  24(AX), Z15
+	VPBROADCASTD  24(R11), Z15
 	VPSRAD        $0x04, Z15, Z15
-	VPBROADCASTD  28(AX), Z16
+	VPBROADCASTD  28(R11), Z16
 	VPSRAD        $0x04, Z16, Z16
-	VMOVDQU64     (DI), Z18
+	VMOVDQU64     (SI), Z18
 	VPANDD        Z8, Z18, Z17
 	VPSRLD        $0x04, Z18, Z18
 	VPANDD        Z8, Z18, Z18
@@ -13322,7 +13544,7 @@ loop8:
 	VPDPBUSD.BCST 148(CX), Z18, Z14
 	VPDPBUSD.BCST 152(CX), Z18, Z15
 	VPDPBUSD.BCST 156(CX), Z18, Z16
-	VMOVDQU64     64(DI), Z18
+	VMOVDQU64     64(SI), Z18
 	VPANDD        Z8, Z18, Z17
 	VPSRLD        $0x04, Z18, Z18
 	VPANDD        Z8, Z18, Z18
@@ -13342,7 +13564,7 @@ loop8:
 	VPDPBUSD.BCST 180(CX), Z18, Z14
 	VPDPBUSD.BCST 184(CX), Z18, Z15
 	VPDPBUSD.BCST 188(CX), Z18, Z16
-	VMOVDQU64     128(DI), Z18
+	VMOVDQU64     128(SI), Z18
 	VPANDD        Z8, Z18, Z17
 	VPSRLD        $0x04, Z18, Z18
 	VPANDD        Z8, Z18, Z18
@@ -13362,7 +13584,7 @@ loop8:
 	VPDPBUSD.BCST 212(CX), Z18, Z14
 	VPDPBUSD.BCST 216(CX), Z18, Z15
 	VPDPBUSD.BCST 220(CX), Z18, Z16
-	VMOVDQU64     192(DI), Z18
+	VMOVDQU64     192(SI), Z18
 	VPANDD        Z8, Z18, Z17
 	VPSRLD        $0x04, Z18, Z18
 	VPANDD        Z8, Z18, Z18
@@ -13382,7 +13604,7 @@ loop8:
 	VPDPBUSD.BCST 244(CX), Z18, Z14
 	VPDPBUSD.BCST 248(CX), Z18, Z15
 	VPDPBUSD.BCST 252(CX), Z18, Z16
-	VCVTPH2PS     (R8), Z17
+	VCVTPH2PS     (DI), Z17
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   (R9), Z17, Z18
 	VFMADD231PS   Z18, Z9, Z0
@@ -13407,28 +13629,32 @@ loop8:
 	VCVTDQ2PS     Z16, Z16
 	VMULPS.BCST   28(R9), Z17, Z18
 	VFMADD231PS   Z18, Z16, Z7
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x00000100, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x20, R9
-	ADDQ          $0x20, AX
-	DECQ          SI
+	ADDQ          $0x20, R11
+	DECQ          R10
 	JNZ           loop8
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z7, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z7, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t8
 	VZEROUPPER
 	RET
 
@@ -13441,27 +13667,27 @@ t7:
 	VPXORD       Z5, Z5, Z5
 	VPXORD       Z6, Z6, Z6
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z7
 
 loop7:
-	VPBROADCASTD  (AX), Z8
+	VPBROADCASTD  (R11), Z8
 	VPSRAD        $0x04, Z8, Z8
-	VPBROADCASTD  4(AX), Z9
+	VPBROADCASTD  4(R11), Z9
 	VPSRAD        $0x04, Z9, Z9
-	VPBROADCASTD  8(AX), Z10
+	VPBROADCASTD  8(R11), Z10
 	VPSRAD        $0x04, Z10, Z10
-	VPBROADCASTD  12(AX), Z11
+	VPBROADCASTD  12(R11), Z11
 	VPSRAD        $0x04, Z11, Z11
-	VPBROADCASTD  16(AX), Z12
+	VPBROADCASTD  16(R11), Z12
 	VPSRAD        $0x04, Z12, Z12
-	VPBROADCASTD  20(AX), Z13
+	VPBROADCASTD  20(R11), Z13
 	VPSRAD        $0x04, Z13, Z13
-	VPBROADCASTD  24(AX), Z14
+	VPBROADCASTD  24(R11), Z14
 	VPSRAD        $0x04, Z14, Z14
-	VMOVDQU64     (DI), Z16
+	VMOVDQU64     (SI), Z16
 	VPANDD        Z7, Z16, Z15
 	VPSRLD        $0x04, Z16, Z16
 	VPANDD        Z7, Z16, Z16
@@ -13479,7 +13705,7 @@ loop7:
 	VPDPBUSD.BCST 128(CX), Z16, Z12
 	VPDPBUSD.BCST 132(CX), Z16, Z13
 	VPDPBUSD.BCST 136(CX), Z16, Z14
-	VMOVDQU64     64(DI), Z16
+	VMOVDQU64     64(SI), Z16
 	VPANDD        Z7, Z16, Z15
 	VPSRLD        $0x04, Z16, Z16
 	VPANDD        Z7, Z16, Z16
@@ -13497,7 +13723,7 @@ loop7:
 	VPDPBUSD.BCST 156(CX), Z16, Z12
 	VPDPBUSD.BCST 160(CX), Z16, Z13
 	VPDPBUSD.BCST 164(CX), Z16, Z14
-	VMOVDQU64     128(DI), Z16
+	VMOVDQU64     128(SI), Z16
 	VPANDD        Z7, Z16, Z15
 	VPSRLD        $0x04, Z16, Z16
 	VPANDD        Z7, Z16, Z16
@@ -13515,7 +13741,7 @@ loop7:
 	VPDPBUSD.BCST 184(CX), Z16, Z12
 	VPDPBUSD.BCST 188(CX), Z16, Z13
 	VPDPBUSD.BCST 192(CX), Z16, Z14
-	VMOVDQU64     192(DI), Z16
+	VMOVDQU64     192(SI), Z16
 	VPANDD        Z7, Z16, Z15
 	VPSRLD        $0x04, Z16, Z16
 	VPANDD        Z7, Z16, Z16
@@ -13533,7 +13759,7 @@ loop7:
 	VPDPBUSD.BCST 212(CX), Z16, Z12
 	VPDPBUSD.BCST 216(CX), Z16, Z13
 	VPDPBUSD.BCST 220(CX), Z16, Z14
-	VCVTPH2PS     (R8), Z15
+	VCVTPH2PS     (DI), Z15
 	VCVTDQ2PS     Z8, Z8
 	VMULPS.BCST   (R9), Z15, Z16
 	VFMADD231PS   Z16, Z8, Z0
@@ -13555,26 +13781,30 @@ loop7:
 	VCVTDQ2PS     Z14, Z14
 	VMULPS.BCST   24(R9), Z15, Z16
 	VFMADD231PS   Z16, Z14, Z6
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x000000e0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x1c, R9
-	ADDQ          $0x1c, AX
-	DECQ          SI
+	ADDQ          $0x1c, R11
+	DECQ          R10
 	JNZ           loop7
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z6, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z6, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t7
 	VZEROUPPER
 	RET
 
@@ -13586,25 +13816,25 @@ t6:
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z6
 
 loop6:
-	VPBROADCASTD  (AX), Z7
+	VPBROADCASTD  (R11), Z7
 	VPSRAD        $0x04, Z7, Z7
-	VPBROADCASTD  4(AX), Z8
+	VPBROADCASTD  4(R11), Z8
 	VPSRAD        $0x04, Z8, Z8
-	VPBROADCASTD  8(AX), Z9
+	VPBROADCASTD  8(R11), Z9
 	VPSRAD        $0x04, Z9, Z9
-	VPBROADCASTD  12(AX), Z10
+	VPBROADCASTD  12(R11), Z10
 	VPSRAD        $0x04, Z10, Z10
-	VPBROADCASTD  16(AX), Z11
+	VPBROADCASTD  16(R11), Z11
 	VPSRAD        $0x04, Z11, Z11
-	VPBROADCASTD  20(AX), Z12
+	VPBROADCASTD  20(R11), Z12
 	VPSRAD        $0x04, Z12, Z12
-	VMOVDQU64     (DI), Z14
+	VMOVDQU64     (SI), Z14
 	VPANDD        Z6, Z14, Z13
 	VPSRLD        $0x04, Z14, Z14
 	VPANDD        Z6, Z14, Z14
@@ -13620,7 +13850,7 @@ loop6:
 	VPDPBUSD.BCST 108(CX), Z14, Z10
 	VPDPBUSD.BCST 112(CX), Z14, Z11
 	VPDPBUSD.BCST 116(CX), Z14, Z12
-	VMOVDQU64     64(DI), Z14
+	VMOVDQU64     64(SI), Z14
 	VPANDD        Z6, Z14, Z13
 	VPSRLD        $0x04, Z14, Z14
 	VPANDD        Z6, Z14, Z14
@@ -13636,7 +13866,7 @@ loop6:
 	VPDPBUSD.BCST 132(CX), Z14, Z10
 	VPDPBUSD.BCST 136(CX), Z14, Z11
 	VPDPBUSD.BCST 140(CX), Z14, Z12
-	VMOVDQU64     128(DI), Z14
+	VMOVDQU64     128(SI), Z14
 	VPANDD        Z6, Z14, Z13
 	VPSRLD        $0x04, Z14, Z14
 	VPANDD        Z6, Z14, Z14
@@ -13652,7 +13882,7 @@ loop6:
 	VPDPBUSD.BCST 156(CX), Z14, Z10
 	VPDPBUSD.BCST 160(CX), Z14, Z11
 	VPDPBUSD.BCST 164(CX), Z14, Z12
-	VMOVDQU64     192(DI), Z14
+	VMOVDQU64     192(SI), Z14
 	VPANDD        Z6, Z14, Z13
 	VPSRLD        $0x04, Z14, Z14
 	VPANDD        Z6, Z14, Z14
@@ -13668,7 +13898,7 @@ loop6:
 	VPDPBUSD.BCST 180(CX), Z14, Z10
 	VPDPBUSD.BCST 184(CX), Z14, Z11
 	VPDPBUSD.BCST 188(CX), Z14, Z12
-	VCVTPH2PS     (R8), Z13
+	VCVTPH2PS     (DI), Z13
 	VCVTDQ2PS     Z7, Z7
 	VMULPS.BCST   (R9), Z13, Z14
 	VFMADD231PS   Z14, Z7, Z0
@@ -13687,24 +13917,28 @@ loop6:
 	VCVTDQ2PS     Z12, Z12
 	VMULPS.BCST   20(R9), Z13, Z14
 	VFMADD231PS   Z14, Z12, Z5
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x000000c0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x18, R9
-	ADDQ          $0x18, AX
-	DECQ          SI
+	ADDQ          $0x18, R11
+	DECQ          R10
 	JNZ           loop6
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z5, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z5, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t6
 	VZEROUPPER
 	RET
 
@@ -13715,23 +13949,23 @@ t5:
 	VPXORD       Z3, Z3, Z3
 	VPXORD       Z4, Z4, Z4
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z5
 
 loop5:
-	VPBROADCASTD  (AX), Z6
+	VPBROADCASTD  (R11), Z6
 	VPSRAD        $0x04, Z6, Z6
-	VPBROADCASTD  4(AX), Z7
+	VPBROADCASTD  4(R11), Z7
 	VPSRAD        $0x04, Z7, Z7
-	VPBROADCASTD  8(AX), Z8
+	VPBROADCASTD  8(R11), Z8
 	VPSRAD        $0x04, Z8, Z8
-	VPBROADCASTD  12(AX), Z9
+	VPBROADCASTD  12(R11), Z9
 	VPSRAD        $0x04, Z9, Z9
-	VPBROADCASTD  16(AX), Z10
+	VPBROADCASTD  16(R11), Z10
 	VPSRAD        $0x04, Z10, Z10
-	VMOVDQU64     (DI), Z12
+	VMOVDQU64     (SI), Z12
 	VPANDD        Z5, Z12, Z11
 	VPSRLD        $0x04, Z12, Z12
 	VPANDD        Z5, Z12, Z12
@@ -13745,7 +13979,7 @@ loop5:
 	VPDPBUSD.BCST 88(CX), Z12, Z8
 	VPDPBUSD.BCST 92(CX), Z12, Z9
 	VPDPBUSD.BCST 96(CX), Z12, Z10
-	VMOVDQU64     64(DI), Z12
+	VMOVDQU64     64(SI), Z12
 	VPANDD        Z5, Z12, Z11
 	VPSRLD        $0x04, Z12, Z12
 	VPANDD        Z5, Z12, Z12
@@ -13759,7 +13993,7 @@ loop5:
 	VPDPBUSD.BCST 108(CX), Z12, Z8
 	VPDPBUSD.BCST 112(CX), Z12, Z9
 	VPDPBUSD.BCST 116(CX), Z12, Z10
-	VMOVDQU64     128(DI), Z12
+	VMOVDQU64     128(SI), Z12
 	VPANDD        Z5, Z12, Z11
 	VPSRLD        $0x04, Z12, Z12
 	VPANDD        Z5, Z12, Z12
@@ -13773,7 +14007,7 @@ loop5:
 	VPDPBUSD.BCST 128(CX), Z12, Z8
 	VPDPBUSD.BCST 132(CX), Z12, Z9
 	VPDPBUSD.BCST 136(CX), Z12, Z10
-	VMOVDQU64     192(DI), Z12
+	VMOVDQU64     192(SI), Z12
 	VPANDD        Z5, Z12, Z11
 	VPSRLD        $0x04, Z12, Z12
 	VPANDD        Z5, Z12, Z12
@@ -13787,7 +14021,7 @@ loop5:
 	VPDPBUSD.BCST 148(CX), Z12, Z8
 	VPDPBUSD.BCST 152(CX), Z12, Z9
 	VPDPBUSD.BCST 156(CX), Z12, Z10
-	VCVTPH2PS     (R8), Z11
+	VCVTPH2PS     (DI), Z11
 	VCVTDQ2PS     Z6, Z6
 	VMULPS.BCST   (R9), Z11, Z12
 	VFMADD231PS   Z12, Z6, Z0
@@ -13803,22 +14037,26 @@ loop5:
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   16(R9), Z11, Z12
 	VFMADD231PS   Z12, Z10, Z4
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x000000a0, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x14, R9
-	ADDQ          $0x14, AX
-	DECQ          SI
+	ADDQ          $0x14, R11
+	DECQ          R10
 	JNZ           loop5
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z4, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z4, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t5
 	VZEROUPPER
 	RET
 
@@ -13828,21 +14066,21 @@ t4:
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z4
 
 loop4:
-	VPBROADCASTD  (AX), Z5
+	VPBROADCASTD  (R11), Z5
 	VPSRAD        $0x04, Z5, Z5
-	VPBROADCASTD  4(AX), Z6
+	VPBROADCASTD  4(R11), Z6
 	VPSRAD        $0x04, Z6, Z6
-	VPBROADCASTD  8(AX), Z7
+	VPBROADCASTD  8(R11), Z7
 	VPSRAD        $0x04, Z7, Z7
-	VPBROADCASTD  12(AX), Z8
+	VPBROADCASTD  12(R11), Z8
 	VPSRAD        $0x04, Z8, Z8
-	VMOVDQU64     (DI), Z10
+	VMOVDQU64     (SI), Z10
 	VPANDD        Z4, Z10, Z9
 	VPSRLD        $0x04, Z10, Z10
 	VPANDD        Z4, Z10, Z10
@@ -13854,7 +14092,7 @@ loop4:
 	VPDPBUSD.BCST 68(CX), Z10, Z6
 	VPDPBUSD.BCST 72(CX), Z10, Z7
 	VPDPBUSD.BCST 76(CX), Z10, Z8
-	VMOVDQU64     64(DI), Z10
+	VMOVDQU64     64(SI), Z10
 	VPANDD        Z4, Z10, Z9
 	VPSRLD        $0x04, Z10, Z10
 	VPANDD        Z4, Z10, Z10
@@ -13866,7 +14104,7 @@ loop4:
 	VPDPBUSD.BCST 84(CX), Z10, Z6
 	VPDPBUSD.BCST 88(CX), Z10, Z7
 	VPDPBUSD.BCST 92(CX), Z10, Z8
-	VMOVDQU64     128(DI), Z10
+	VMOVDQU64     128(SI), Z10
 	VPANDD        Z4, Z10, Z9
 	VPSRLD        $0x04, Z10, Z10
 	VPANDD        Z4, Z10, Z10
@@ -13878,7 +14116,7 @@ loop4:
 	VPDPBUSD.BCST 100(CX), Z10, Z6
 	VPDPBUSD.BCST 104(CX), Z10, Z7
 	VPDPBUSD.BCST 108(CX), Z10, Z8
-	VMOVDQU64     192(DI), Z10
+	VMOVDQU64     192(SI), Z10
 	VPANDD        Z4, Z10, Z9
 	VPSRLD        $0x04, Z10, Z10
 	VPANDD        Z4, Z10, Z10
@@ -13890,7 +14128,7 @@ loop4:
 	VPDPBUSD.BCST 116(CX), Z10, Z6
 	VPDPBUSD.BCST 120(CX), Z10, Z7
 	VPDPBUSD.BCST 124(CX), Z10, Z8
-	VCVTPH2PS     (R8), Z9
+	VCVTPH2PS     (DI), Z9
 	VCVTDQ2PS     Z5, Z5
 	VMULPS.BCST   (R9), Z9, Z10
 	VFMADD231PS   Z10, Z5, Z0
@@ -13903,20 +14141,24 @@ loop4:
 	VCVTDQ2PS     Z8, Z8
 	VMULPS.BCST   12(R9), Z9, Z10
 	VFMADD231PS   Z10, Z8, Z3
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x00000080, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x10, R9
-	ADDQ          $0x10, AX
-	DECQ          SI
+	ADDQ          $0x10, R11
+	DECQ          R10
 	JNZ           loop4
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z3, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z3, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t4
 	VZEROUPPER
 	RET
 
@@ -13925,19 +14167,19 @@ t3:
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z3
 
 loop3:
-	VPBROADCASTD  (AX), Z4
+	VPBROADCASTD  (R11), Z4
 	VPSRAD        $0x04, Z4, Z4
-	VPBROADCASTD  4(AX), Z5
+	VPBROADCASTD  4(R11), Z5
 	VPSRAD        $0x04, Z5, Z5
-	VPBROADCASTD  8(AX), Z6
+	VPBROADCASTD  8(R11), Z6
 	VPSRAD        $0x04, Z6, Z6
-	VMOVDQU64     (DI), Z8
+	VMOVDQU64     (SI), Z8
 	VPANDD        Z3, Z8, Z7
 	VPSRLD        $0x04, Z8, Z8
 	VPANDD        Z3, Z8, Z8
@@ -13947,7 +14189,7 @@ loop3:
 	VPDPBUSD.BCST 48(CX), Z8, Z4
 	VPDPBUSD.BCST 52(CX), Z8, Z5
 	VPDPBUSD.BCST 56(CX), Z8, Z6
-	VMOVDQU64     64(DI), Z8
+	VMOVDQU64     64(SI), Z8
 	VPANDD        Z3, Z8, Z7
 	VPSRLD        $0x04, Z8, Z8
 	VPANDD        Z3, Z8, Z8
@@ -13957,7 +14199,7 @@ loop3:
 	VPDPBUSD.BCST 60(CX), Z8, Z4
 	VPDPBUSD.BCST 64(CX), Z8, Z5
 	VPDPBUSD.BCST 68(CX), Z8, Z6
-	VMOVDQU64     128(DI), Z8
+	VMOVDQU64     128(SI), Z8
 	VPANDD        Z3, Z8, Z7
 	VPSRLD        $0x04, Z8, Z8
 	VPANDD        Z3, Z8, Z8
@@ -13967,7 +14209,7 @@ loop3:
 	VPDPBUSD.BCST 72(CX), Z8, Z4
 	VPDPBUSD.BCST 76(CX), Z8, Z5
 	VPDPBUSD.BCST 80(CX), Z8, Z6
-	VMOVDQU64     192(DI), Z8
+	VMOVDQU64     192(SI), Z8
 	VPANDD        Z3, Z8, Z7
 	VPSRLD        $0x04, Z8, Z8
 	VPANDD        Z3, Z8, Z8
@@ -13977,7 +14219,7 @@ loop3:
 	VPDPBUSD.BCST 84(CX), Z8, Z4
 	VPDPBUSD.BCST 88(CX), Z8, Z5
 	VPDPBUSD.BCST 92(CX), Z8, Z6
-	VCVTPH2PS     (R8), Z7
+	VCVTPH2PS     (DI), Z7
 	VCVTDQ2PS     Z4, Z4
 	VMULPS.BCST   (R9), Z7, Z8
 	VFMADD231PS   Z8, Z4, Z0
@@ -13987,18 +14229,22 @@ loop3:
 	VCVTDQ2PS     Z6, Z6
 	VMULPS.BCST   8(R9), Z7, Z8
 	VFMADD231PS   Z8, Z6, Z2
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x00000060, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x0c, R9
-	ADDQ          $0x0c, AX
-	DECQ          SI
+	ADDQ          $0x0c, R11
+	DECQ          R10
 	JNZ           loop3
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z2, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z2, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t3
 	VZEROUPPER
 	RET
 
@@ -14006,21 +14252,21 @@ t2:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
 	MOVQ         32(AX), R9
-	MOVQ         48(AX), AX
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z2
 
 loop2:
-	VPBROADCASTD  (AX), Z3
+	VPBROADCASTD  (R11), Z3
 	VPSRAD        $0x04, Z3, Z3
-	VPBROADCASTD  4(AX), Z4
+	VPBROADCASTD  4(R11), Z4
 	VPSRAD        $0x04, Z4, Z4
-	PREFETCHT0    4096(DI)
-	PREFETCHT0    4160(DI)
-	PREFETCHT0    4224(DI)
-	PREFETCHT0    4288(DI)
-	VMOVDQU64     (DI), Z6
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	VMOVDQU64     (SI), Z6
 	VPANDD        Z2, Z6, Z5
 	VPSRLD        $0x04, Z6, Z6
 	VPANDD        Z2, Z6, Z6
@@ -14028,7 +14274,7 @@ loop2:
 	VPDPBUSD.BCST 4(CX), Z5, Z4
 	VPDPBUSD.BCST 32(CX), Z6, Z3
 	VPDPBUSD.BCST 36(CX), Z6, Z4
-	VMOVDQU64     64(DI), Z6
+	VMOVDQU64     64(SI), Z6
 	VPANDD        Z2, Z6, Z5
 	VPSRLD        $0x04, Z6, Z6
 	VPANDD        Z2, Z6, Z6
@@ -14036,7 +14282,7 @@ loop2:
 	VPDPBUSD.BCST 12(CX), Z5, Z4
 	VPDPBUSD.BCST 40(CX), Z6, Z3
 	VPDPBUSD.BCST 44(CX), Z6, Z4
-	VMOVDQU64     128(DI), Z6
+	VMOVDQU64     128(SI), Z6
 	VPANDD        Z2, Z6, Z5
 	VPSRLD        $0x04, Z6, Z6
 	VPANDD        Z2, Z6, Z6
@@ -14044,7 +14290,7 @@ loop2:
 	VPDPBUSD.BCST 20(CX), Z5, Z4
 	VPDPBUSD.BCST 48(CX), Z6, Z3
 	VPDPBUSD.BCST 52(CX), Z6, Z4
-	VMOVDQU64     192(DI), Z6
+	VMOVDQU64     192(SI), Z6
 	VPANDD        Z2, Z6, Z5
 	VPSRLD        $0x04, Z6, Z6
 	VPANDD        Z2, Z6, Z6
@@ -14052,77 +14298,85 @@ loop2:
 	VPDPBUSD.BCST 28(CX), Z5, Z4
 	VPDPBUSD.BCST 56(CX), Z6, Z3
 	VPDPBUSD.BCST 60(CX), Z6, Z4
-	VCVTPH2PS     (R8), Z5
+	VCVTPH2PS     (DI), Z5
 	VCVTDQ2PS     Z3, Z3
 	VMULPS.BCST   (R9), Z5, Z6
 	VFMADD231PS   Z6, Z3, Z0
 	VCVTDQ2PS     Z4, Z4
 	VMULPS.BCST   4(R9), Z5, Z6
 	VFMADD231PS   Z6, Z4, Z1
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x00000040, CX
-	ADDQ          $0x20, R8
+	ADDQ          $0x20, DI
 	ADDQ          $0x08, R9
-	ADDQ          $0x08, AX
-	DECQ          SI
+	ADDQ          $0x08, R11
+	DECQ          R10
 	JNZ           loop2
-	VMOVUPS       Z0, (BX)
-	ADDQ          DX, BX
-	VMOVUPS       Z1, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          DX, CX
+	VMOVUPS       Z1, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD       Z0, Z0, Z0
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), DX
-	MOVQ         32(AX), R8
-	MOVQ         48(AX), AX
+	MOVQ         32(AX), DX
+	MOVQ         64(AX), R9
+	MOVQ         48(AX), R10
 	VPBROADCASTD nibbles<>+0(SB), Z1
 
 loop1:
-	VPBROADCASTD  (AX), Z2
+	VPBROADCASTD  (R10), Z2
 	VPSRAD        $0x04, Z2, Z2
-	PREFETCHT0    4096(DI)
-	PREFETCHT0    4160(DI)
-	PREFETCHT0    4224(DI)
-	PREFETCHT0    4288(DI)
-	VMOVDQU64     (DI), Z4
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	VMOVDQU64     (SI), Z4
 	VPANDD        Z1, Z4, Z3
 	VPSRLD        $0x04, Z4, Z4
 	VPANDD        Z1, Z4, Z4
 	VPDPBUSD.BCST (CX), Z3, Z2
 	VPDPBUSD.BCST 16(CX), Z4, Z2
-	VMOVDQU64     64(DI), Z4
+	VMOVDQU64     64(SI), Z4
 	VPANDD        Z1, Z4, Z3
 	VPSRLD        $0x04, Z4, Z4
 	VPANDD        Z1, Z4, Z4
 	VPDPBUSD.BCST 4(CX), Z3, Z2
 	VPDPBUSD.BCST 20(CX), Z4, Z2
-	VMOVDQU64     128(DI), Z4
+	VMOVDQU64     128(SI), Z4
 	VPANDD        Z1, Z4, Z3
 	VPSRLD        $0x04, Z4, Z4
 	VPANDD        Z1, Z4, Z4
 	VPDPBUSD.BCST 8(CX), Z3, Z2
 	VPDPBUSD.BCST 24(CX), Z4, Z2
-	VMOVDQU64     192(DI), Z4
+	VMOVDQU64     192(SI), Z4
 	VPANDD        Z1, Z4, Z3
 	VPSRLD        $0x04, Z4, Z4
 	VPANDD        Z1, Z4, Z4
 	VPDPBUSD.BCST 12(CX), Z3, Z2
 	VPDPBUSD.BCST 28(CX), Z4, Z2
-	VCVTPH2PS     (DX), Z3
+	VCVTPH2PS     (DI), Z3
 	VCVTDQ2PS     Z2, Z2
-	VMULPS.BCST   (R8), Z3, Z3
+	VMULPS.BCST   (DX), Z3, Z3
 	VFMADD231PS   Z3, Z2, Z0
-	ADDQ          $0x00000100, DI
+	ADDQ          $0x00000100, SI
 	ADDQ          $0x00000020, CX
-	ADDQ          $0x20, DX
-	ADDQ          $0x04, R8
-	ADDQ          $0x04, AX
-	DECQ          SI
+	ADDQ          $0x20, DI
+	ADDQ          $0x04, DX
+	ADDQ          $0x04, R10
+	DECQ          R9
 	JNZ           loop1
-	VMOVUPS       Z0, (BX)
+	MOVQ          BX, CX
+	VMOVUPS       Z0, (CX)
+	ADDQ          $0x40, BX
+	DECQ          R8
+	JNZ           t1
 	VZEROUPPER
 	RET
 
@@ -14464,27 +14718,31 @@ loop1:
 // func gemmInt4MinAVX512(a *byte, t int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmInt4MinAVX512(SB), NOSPLIT, $0-16
-	MOVQ         a+0(FP), AX
-	MOVQ         t+8(FP), CX
-	MOVQ         80(AX), DX
-	SHLQ         $0x02, DX
-	MOVQ         72(AX), BX
-	MOVQ         64(AX), SI
-	MOVQ         (AX), DI
-	CMPQ         CX, $0x01
-	JEQ          t1
-	CMPQ         CX, $0x02
-	JEQ          t2
-	CMPQ         CX, $0x03
-	JEQ          t3
-	CMPQ         CX, $0x04
-	JEQ          t4
-	CMPQ         CX, $0x05
-	JEQ          t5
-	CMPQ         CX, $0x06
-	JEQ          t6
-	CMPQ         CX, $0x07
-	JEQ          t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), R8
+	MOVQ 16(AX), R9
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
@@ -14494,10 +14752,9 @@ TEXT ·gemmInt4MinAVX512(SB), NOSPLIT, $0-16
 	VPXORD       Z6, Z6, Z6
 	VPXORD       Z7, Z7, Z7
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z8
 
 loop8:
@@ -14509,7 +14766,7 @@ loop8:
 	VPXORD           Z14, Z14, Z14
 	VPXORD           Z15, Z15, Z15
 	VPXORD           Z16, Z16, Z16
-	VMOVDQU64        (DI), Z18
+	VMOVDQU64        (SI), Z18
 	VPANDD           Z8, Z18, Z17
 	VPSRLD           $0x04, Z18, Z18
 	VPANDD           Z8, Z18, Z18
@@ -14529,7 +14786,7 @@ loop8:
 	VPDPBUSD.BCST    148(CX), Z18, Z14
 	VPDPBUSD.BCST    152(CX), Z18, Z15
 	VPDPBUSD.BCST    156(CX), Z18, Z16
-	VMOVDQU64        64(DI), Z18
+	VMOVDQU64        64(SI), Z18
 	VPANDD           Z8, Z18, Z17
 	VPSRLD           $0x04, Z18, Z18
 	VPANDD           Z8, Z18, Z18
@@ -14549,7 +14806,7 @@ loop8:
 	VPDPBUSD.BCST    180(CX), Z18, Z14
 	VPDPBUSD.BCST    184(CX), Z18, Z15
 	VPDPBUSD.BCST    188(CX), Z18, Z16
-	VMOVDQU64        128(DI), Z18
+	VMOVDQU64        128(SI), Z18
 	VPANDD           Z8, Z18, Z17
 	VPSRLD           $0x04, Z18, Z18
 	VPANDD           Z8, Z18, Z18
@@ -14569,7 +14826,7 @@ loop8:
 	VPDPBUSD.BCST    212(CX), Z18, Z14
 	VPDPBUSD.BCST    216(CX), Z18, Z15
 	VPDPBUSD.BCST    220(CX), Z18, Z16
-	VMOVDQU64        192(DI), Z18
+	VMOVDQU64        192(SI), Z18
 	VPANDD           Z8, Z18, Z17
 	VPSRLD           $0x04, Z18, Z18
 	VPANDD           Z8, Z18, Z18
@@ -14589,63 +14846,67 @@ loop8:
 	VPDPBUSD.BCST    244(CX), Z18, Z14
 	VPDPBUSD.BCST    248(CX), Z18, Z15
 	VPDPBUSD.BCST    252(CX), Z18, Z16
-	VCVTPH2PS        (R8), Z17
+	VCVTPH2PS        (DI), Z17
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      (R9), Z17, Z18
+	VMULPS.BCST      (R10), Z17, Z18
 	VFMADD231PS      Z18, Z9, Z0
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      4(R9), Z17, Z18
+	VMULPS.BCST      4(R10), Z17, Z18
 	VFMADD231PS      Z18, Z10, Z1
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      8(R9), Z17, Z18
+	VMULPS.BCST      8(R10), Z17, Z18
 	VFMADD231PS      Z18, Z11, Z2
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      12(R9), Z17, Z18
+	VMULPS.BCST      12(R10), Z17, Z18
 	VFMADD231PS      Z18, Z12, Z3
 	VCVTDQ2PS        Z13, Z13
-	VMULPS.BCST      16(R9), Z17, Z18
+	VMULPS.BCST      16(R10), Z17, Z18
 	VFMADD231PS      Z18, Z13, Z4
 	VCVTDQ2PS        Z14, Z14
-	VMULPS.BCST      20(R9), Z17, Z18
+	VMULPS.BCST      20(R10), Z17, Z18
 	VFMADD231PS      Z18, Z14, Z5
 	VCVTDQ2PS        Z15, Z15
-	VMULPS.BCST      24(R9), Z17, Z18
+	VMULPS.BCST      24(R10), Z17, Z18
 	VFMADD231PS      Z18, Z15, Z6
 	VCVTDQ2PS        Z16, Z16
-	VMULPS.BCST      28(R9), Z17, Z18
+	VMULPS.BCST      28(R10), Z17, Z18
 	VFMADD231PS      Z18, Z16, Z7
-	VCVTPH2PS        (R10), Z17
-	VFMADD231PS.BCST (AX), Z17, Z0
-	VFMADD231PS.BCST 4(AX), Z17, Z1
-	VFMADD231PS.BCST 8(AX), Z17, Z2
-	VFMADD231PS.BCST 12(AX), Z17, Z3
-	VFMADD231PS.BCST 16(AX), Z17, Z4
-	VFMADD231PS.BCST 20(AX), Z17, Z5
-	VFMADD231PS.BCST 24(AX), Z17, Z6
-	VFMADD231PS.BCST 28(AX), Z17, Z7
-	ADDQ             $0x00000100, DI
+	VCVTPH2PS        (R9), Z17
+	VFMADD231PS.BCST (R12), Z17, Z0
+	VFMADD231PS.BCST 4(R12), Z17, Z1
+	VFMADD231PS.BCST 8(R12), Z17, Z2
+	VFMADD231PS.BCST 12(R12), Z17, Z3
+	VFMADD231PS.BCST 16(R12), Z17, Z4
+	VFMADD231PS.BCST 20(R12), Z17, Z5
+	VFMADD231PS.BCST 24(R12), Z17, Z6
+	VFMADD231PS.BCST 28(R12), Z17, Z7
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x00000100, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x20, R9
+	ADDQ             $0x20, DI
 	ADDQ             $0x20, R10
-	ADDQ             $0x20, AX
-	DECQ             SI
+	ADDQ             $0x20, R9
+	ADDQ             $0x20, R12
+	DECQ             R11
 	JNZ              loop8
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z7, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t8
 	VZEROUPPER
 	RET
 
@@ -14658,10 +14919,9 @@ t7:
 	VPXORD       Z5, Z5, Z5
 	VPXORD       Z6, Z6, Z6
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z7
 
 loop7:
@@ -14672,7 +14932,7 @@ loop7:
 	VPXORD           Z12, Z12, Z12
 	VPXORD           Z13, Z13, Z13
 	VPXORD           Z14, Z14, Z14
-	VMOVDQU64        (DI), Z16
+	VMOVDQU64        (SI), Z16
 	VPANDD           Z7, Z16, Z15
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z7, Z16, Z16
@@ -14690,7 +14950,7 @@ loop7:
 	VPDPBUSD.BCST    128(CX), Z16, Z12
 	VPDPBUSD.BCST    132(CX), Z16, Z13
 	VPDPBUSD.BCST    136(CX), Z16, Z14
-	VMOVDQU64        64(DI), Z16
+	VMOVDQU64        64(SI), Z16
 	VPANDD           Z7, Z16, Z15
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z7, Z16, Z16
@@ -14708,7 +14968,7 @@ loop7:
 	VPDPBUSD.BCST    156(CX), Z16, Z12
 	VPDPBUSD.BCST    160(CX), Z16, Z13
 	VPDPBUSD.BCST    164(CX), Z16, Z14
-	VMOVDQU64        128(DI), Z16
+	VMOVDQU64        128(SI), Z16
 	VPANDD           Z7, Z16, Z15
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z7, Z16, Z16
@@ -14726,7 +14986,7 @@ loop7:
 	VPDPBUSD.BCST    184(CX), Z16, Z12
 	VPDPBUSD.BCST    188(CX), Z16, Z13
 	VPDPBUSD.BCST    192(CX), Z16, Z14
-	VMOVDQU64        192(DI), Z16
+	VMOVDQU64        192(SI), Z16
 	VPANDD           Z7, Z16, Z15
 	VPSRLD           $0x04, Z16, Z16
 	VPANDD           Z7, Z16, Z16
@@ -14744,57 +15004,61 @@ loop7:
 	VPDPBUSD.BCST    212(CX), Z16, Z12
 	VPDPBUSD.BCST    216(CX), Z16, Z13
 	VPDPBUSD.BCST    220(CX), Z16, Z14
-	VCVTPH2PS        (R8), Z15
+	VCVTPH2PS        (DI), Z15
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      (R9), Z15, Z16
+	VMULPS.BCST      (R10), Z15, Z16
 	VFMADD231PS      Z16, Z8, Z0
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      4(R9), Z15, Z16
+	VMULPS.BCST      4(R10), Z15, Z16
 	VFMADD231PS      Z16, Z9, Z1
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      8(R9), Z15, Z16
+	VMULPS.BCST      8(R10), Z15, Z16
 	VFMADD231PS      Z16, Z10, Z2
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      12(R9), Z15, Z16
+	VMULPS.BCST      12(R10), Z15, Z16
 	VFMADD231PS      Z16, Z11, Z3
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      16(R9), Z15, Z16
+	VMULPS.BCST      16(R10), Z15, Z16
 	VFMADD231PS      Z16, Z12, Z4
 	VCVTDQ2PS        Z13, Z13
-	VMULPS.BCST      20(R9), Z15, Z16
+	VMULPS.BCST      20(R10), Z15, Z16
 	VFMADD231PS      Z16, Z13, Z5
 	VCVTDQ2PS        Z14, Z14
-	VMULPS.BCST      24(R9), Z15, Z16
+	VMULPS.BCST      24(R10), Z15, Z16
 	VFMADD231PS      Z16, Z14, Z6
-	VCVTPH2PS        (R10), Z15
-	VFMADD231PS.BCST (AX), Z15, Z0
-	VFMADD231PS.BCST 4(AX), Z15, Z1
-	VFMADD231PS.BCST 8(AX), Z15, Z2
-	VFMADD231PS.BCST 12(AX), Z15, Z3
-	VFMADD231PS.BCST 16(AX), Z15, Z4
-	VFMADD231PS.BCST 20(AX), Z15, Z5
-	VFMADD231PS.BCST 24(AX), Z15, Z6
-	ADDQ             $0x00000100, DI
+	VCVTPH2PS        (R9), Z15
+	VFMADD231PS.BCST (R12), Z15, Z0
+	VFMADD231PS.BCST 4(R12), Z15, Z1
+	VFMADD231PS.BCST 8(R12), Z15, Z2
+	VFMADD231PS.BCST 12(R12), Z15, Z3
+	VFMADD231PS.BCST 16(R12), Z15, Z4
+	VFMADD231PS.BCST 20(R12), Z15, Z5
+	VFMADD231PS.BCST 24(R12), Z15, Z6
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x000000e0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x1c, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x1c, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x1c, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x1c, R12
+	DECQ             R11
 	JNZ              loop7
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t7
 	VZEROUPPER
 	RET
 
@@ -14806,10 +15070,9 @@ t6:
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z6
 
 loop6:
@@ -14819,7 +15082,7 @@ loop6:
 	VPXORD           Z10, Z10, Z10
 	VPXORD           Z11, Z11, Z11
 	VPXORD           Z12, Z12, Z12
-	VMOVDQU64        (DI), Z14
+	VMOVDQU64        (SI), Z14
 	VPANDD           Z6, Z14, Z13
 	VPSRLD           $0x04, Z14, Z14
 	VPANDD           Z6, Z14, Z14
@@ -14835,7 +15098,7 @@ loop6:
 	VPDPBUSD.BCST    108(CX), Z14, Z10
 	VPDPBUSD.BCST    112(CX), Z14, Z11
 	VPDPBUSD.BCST    116(CX), Z14, Z12
-	VMOVDQU64        64(DI), Z14
+	VMOVDQU64        64(SI), Z14
 	VPANDD           Z6, Z14, Z13
 	VPSRLD           $0x04, Z14, Z14
 	VPANDD           Z6, Z14, Z14
@@ -14851,7 +15114,7 @@ loop6:
 	VPDPBUSD.BCST    132(CX), Z14, Z10
 	VPDPBUSD.BCST    136(CX), Z14, Z11
 	VPDPBUSD.BCST    140(CX), Z14, Z12
-	VMOVDQU64        128(DI), Z14
+	VMOVDQU64        128(SI), Z14
 	VPANDD           Z6, Z14, Z13
 	VPSRLD           $0x04, Z14, Z14
 	VPANDD           Z6, Z14, Z14
@@ -14867,7 +15130,7 @@ loop6:
 	VPDPBUSD.BCST    156(CX), Z14, Z10
 	VPDPBUSD.BCST    160(CX), Z14, Z11
 	VPDPBUSD.BCST    164(CX), Z14, Z12
-	VMOVDQU64        192(DI), Z14
+	VMOVDQU64        192(SI), Z14
 	VPANDD           Z6, Z14, Z13
 	VPSRLD           $0x04, Z14, Z14
 	VPANDD           Z6, Z14, Z14
@@ -14883,51 +15146,55 @@ loop6:
 	VPDPBUSD.BCST    180(CX), Z14, Z10
 	VPDPBUSD.BCST    184(CX), Z14, Z11
 	VPDPBUSD.BCST    188(CX), Z14, Z12
-	VCVTPH2PS        (R8), Z13
+	VCVTPH2PS        (DI), Z13
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      (R9), Z13, Z14
+	VMULPS.BCST      (R10), Z13, Z14
 	VFMADD231PS      Z14, Z7, Z0
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      4(R9), Z13, Z14
+	VMULPS.BCST      4(R10), Z13, Z14
 	VFMADD231PS      Z14, Z8, Z1
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      8(R9), Z13, Z14
+	VMULPS.BCST      8(R10), Z13, Z14
 	VFMADD231PS      Z14, Z9, Z2
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      12(R9), Z13, Z14
+	VMULPS.BCST      12(R10), Z13, Z14
 	VFMADD231PS      Z14, Z10, Z3
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      16(R9), Z13, Z14
+	VMULPS.BCST      16(R10), Z13, Z14
 	VFMADD231PS      Z14, Z11, Z4
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      20(R9), Z13, Z14
+	VMULPS.BCST      20(R10), Z13, Z14
 	VFMADD231PS      Z14, Z12, Z5
-	VCVTPH2PS        (R10), Z13
-	VFMADD231PS.BCST (AX), Z13, Z0
-	VFMADD231PS.BCST 4(AX), Z13, Z1
-	VFMADD231PS.BCST 8(AX), Z13, Z2
-	VFMADD231PS.BCST 12(AX), Z13, Z3
-	VFMADD231PS.BCST 16(AX), Z13, Z4
-	VFMADD231PS.BCST 20(AX), Z13, Z5
-	ADDQ             $0x00000100, DI
+	VCVTPH2PS        (R9), Z13
+	VFMADD231PS.BCST (R12), Z13, Z0
+	VFMADD231PS.BCST 4(R12), Z13, Z1
+	VFMADD231PS.BCST 8(R12), Z13, Z2
+	VFMADD231PS.BCST 12(R12), Z13, Z3
+	VFMADD231PS.BCST 16(R12), Z13, Z4
+	VFMADD231PS.BCST 20(R12), Z13, Z5
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x000000c0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x18, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x18, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x18, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x18, R12
+	DECQ             R11
 	JNZ              loop6
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t6
 	VZEROUPPER
 	RET
 
@@ -14938,10 +15205,9 @@ t5:
 	VPXORD       Z3, Z3, Z3
 	VPXORD       Z4, Z4, Z4
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z5
 
 loop5:
@@ -14950,7 +15216,7 @@ loop5:
 	VPXORD           Z8, Z8, Z8
 	VPXORD           Z9, Z9, Z9
 	VPXORD           Z10, Z10, Z10
-	VMOVDQU64        (DI), Z12
+	VMOVDQU64        (SI), Z12
 	VPANDD           Z5, Z12, Z11
 	VPSRLD           $0x04, Z12, Z12
 	VPANDD           Z5, Z12, Z12
@@ -14964,7 +15230,7 @@ loop5:
 	VPDPBUSD.BCST    88(CX), Z12, Z8
 	VPDPBUSD.BCST    92(CX), Z12, Z9
 	VPDPBUSD.BCST    96(CX), Z12, Z10
-	VMOVDQU64        64(DI), Z12
+	VMOVDQU64        64(SI), Z12
 	VPANDD           Z5, Z12, Z11
 	VPSRLD           $0x04, Z12, Z12
 	VPANDD           Z5, Z12, Z12
@@ -14978,7 +15244,7 @@ loop5:
 	VPDPBUSD.BCST    108(CX), Z12, Z8
 	VPDPBUSD.BCST    112(CX), Z12, Z9
 	VPDPBUSD.BCST    116(CX), Z12, Z10
-	VMOVDQU64        128(DI), Z12
+	VMOVDQU64        128(SI), Z12
 	VPANDD           Z5, Z12, Z11
 	VPSRLD           $0x04, Z12, Z12
 	VPANDD           Z5, Z12, Z12
@@ -14992,7 +15258,7 @@ loop5:
 	VPDPBUSD.BCST    128(CX), Z12, Z8
 	VPDPBUSD.BCST    132(CX), Z12, Z9
 	VPDPBUSD.BCST    136(CX), Z12, Z10
-	VMOVDQU64        192(DI), Z12
+	VMOVDQU64        192(SI), Z12
 	VPANDD           Z5, Z12, Z11
 	VPSRLD           $0x04, Z12, Z12
 	VPANDD           Z5, Z12, Z12
@@ -15006,45 +15272,49 @@ loop5:
 	VPDPBUSD.BCST    148(CX), Z12, Z8
 	VPDPBUSD.BCST    152(CX), Z12, Z9
 	VPDPBUSD.BCST    156(CX), Z12, Z10
-	VCVTPH2PS        (R8), Z11
+	VCVTPH2PS        (DI), Z11
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      (R9), Z11, Z12
+	VMULPS.BCST      (R10), Z11, Z12
 	VFMADD231PS      Z12, Z6, Z0
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      4(R9), Z11, Z12
+	VMULPS.BCST      4(R10), Z11, Z12
 	VFMADD231PS      Z12, Z7, Z1
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      8(R9), Z11, Z12
+	VMULPS.BCST      8(R10), Z11, Z12
 	VFMADD231PS      Z12, Z8, Z2
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      12(R9), Z11, Z12
+	VMULPS.BCST      12(R10), Z11, Z12
 	VFMADD231PS      Z12, Z9, Z3
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      16(R9), Z11, Z12
+	VMULPS.BCST      16(R10), Z11, Z12
 	VFMADD231PS      Z12, Z10, Z4
-	VCVTPH2PS        (R10), Z11
-	VFMADD231PS.BCST (AX), Z11, Z0
-	VFMADD231PS.BCST 4(AX), Z11, Z1
-	VFMADD231PS.BCST 8(AX), Z11, Z2
-	VFMADD231PS.BCST 12(AX), Z11, Z3
-	VFMADD231PS.BCST 16(AX), Z11, Z4
-	ADDQ             $0x00000100, DI
+	VCVTPH2PS        (R9), Z11
+	VFMADD231PS.BCST (R12), Z11, Z0
+	VFMADD231PS.BCST 4(R12), Z11, Z1
+	VFMADD231PS.BCST 8(R12), Z11, Z2
+	VFMADD231PS.BCST 12(R12), Z11, Z3
+	VFMADD231PS.BCST 16(R12), Z11, Z4
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x000000a0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x14, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x14, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x14, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x14, R12
+	DECQ             R11
 	JNZ              loop5
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t5
 	VZEROUPPER
 	RET
 
@@ -15054,10 +15324,9 @@ t4:
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z4
 
 loop4:
@@ -15065,7 +15334,7 @@ loop4:
 	VPXORD           Z6, Z6, Z6
 	VPXORD           Z7, Z7, Z7
 	VPXORD           Z8, Z8, Z8
-	VMOVDQU64        (DI), Z10
+	VMOVDQU64        (SI), Z10
 	VPANDD           Z4, Z10, Z9
 	VPSRLD           $0x04, Z10, Z10
 	VPANDD           Z4, Z10, Z10
@@ -15077,7 +15346,7 @@ loop4:
 	VPDPBUSD.BCST    68(CX), Z10, Z6
 	VPDPBUSD.BCST    72(CX), Z10, Z7
 	VPDPBUSD.BCST    76(CX), Z10, Z8
-	VMOVDQU64        64(DI), Z10
+	VMOVDQU64        64(SI), Z10
 	VPANDD           Z4, Z10, Z9
 	VPSRLD           $0x04, Z10, Z10
 	VPANDD           Z4, Z10, Z10
@@ -15089,7 +15358,7 @@ loop4:
 	VPDPBUSD.BCST    84(CX), Z10, Z6
 	VPDPBUSD.BCST    88(CX), Z10, Z7
 	VPDPBUSD.BCST    92(CX), Z10, Z8
-	VMOVDQU64        128(DI), Z10
+	VMOVDQU64        128(SI), Z10
 	VPANDD           Z4, Z10, Z9
 	VPSRLD           $0x04, Z10, Z10
 	VPANDD           Z4, Z10, Z10
@@ -15101,7 +15370,7 @@ loop4:
 	VPDPBUSD.BCST    100(CX), Z10, Z6
 	VPDPBUSD.BCST    104(CX), Z10, Z7
 	VPDPBUSD.BCST    108(CX), Z10, Z8
-	VMOVDQU64        192(DI), Z10
+	VMOVDQU64        192(SI), Z10
 	VPANDD           Z4, Z10, Z9
 	VPSRLD           $0x04, Z10, Z10
 	VPANDD           Z4, Z10, Z10
@@ -15113,39 +15382,43 @@ loop4:
 	VPDPBUSD.BCST    116(CX), Z10, Z6
 	VPDPBUSD.BCST    120(CX), Z10, Z7
 	VPDPBUSD.BCST    124(CX), Z10, Z8
-	VCVTPH2PS        (R8), Z9
+	VCVTPH2PS        (DI), Z9
 	VCVTDQ2PS        Z5, Z5
-	VMULPS.BCST      (R9), Z9, Z10
+	VMULPS.BCST      (R10), Z9, Z10
 	VFMADD231PS      Z10, Z5, Z0
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      4(R9), Z9, Z10
+	VMULPS.BCST      4(R10), Z9, Z10
 	VFMADD231PS      Z10, Z6, Z1
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      8(R9), Z9, Z10
+	VMULPS.BCST      8(R10), Z9, Z10
 	VFMADD231PS      Z10, Z7, Z2
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      12(R9), Z9, Z10
+	VMULPS.BCST      12(R10), Z9, Z10
 	VFMADD231PS      Z10, Z8, Z3
-	VCVTPH2PS        (R10), Z9
-	VFMADD231PS.BCST (AX), Z9, Z0
-	VFMADD231PS.BCST 4(AX), Z9, Z1
-	VFMADD231PS.BCST 8(AX), Z9, Z2
-	VFMADD231PS.BCST 12(AX), Z9, Z3
-	ADDQ             $0x00000100, DI
+	VCVTPH2PS        (R9), Z9
+	VFMADD231PS.BCST (R12), Z9, Z0
+	VFMADD231PS.BCST 4(R12), Z9, Z1
+	VFMADD231PS.BCST 8(R12), Z9, Z2
+	VFMADD231PS.BCST 12(R12), Z9, Z3
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x00000080, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x10, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x10, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x10, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x10, R12
+	DECQ             R11
 	JNZ              loop4
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t4
 	VZEROUPPER
 	RET
 
@@ -15154,17 +15427,16 @@ t3:
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z3
 
 loop3:
 	VPXORD           Z4, Z4, Z4
 	VPXORD           Z5, Z5, Z5
 	VPXORD           Z6, Z6, Z6
-	VMOVDQU64        (DI), Z8
+	VMOVDQU64        (SI), Z8
 	VPANDD           Z3, Z8, Z7
 	VPSRLD           $0x04, Z8, Z8
 	VPANDD           Z3, Z8, Z8
@@ -15174,7 +15446,7 @@ loop3:
 	VPDPBUSD.BCST    48(CX), Z8, Z4
 	VPDPBUSD.BCST    52(CX), Z8, Z5
 	VPDPBUSD.BCST    56(CX), Z8, Z6
-	VMOVDQU64        64(DI), Z8
+	VMOVDQU64        64(SI), Z8
 	VPANDD           Z3, Z8, Z7
 	VPSRLD           $0x04, Z8, Z8
 	VPANDD           Z3, Z8, Z8
@@ -15184,7 +15456,7 @@ loop3:
 	VPDPBUSD.BCST    60(CX), Z8, Z4
 	VPDPBUSD.BCST    64(CX), Z8, Z5
 	VPDPBUSD.BCST    68(CX), Z8, Z6
-	VMOVDQU64        128(DI), Z8
+	VMOVDQU64        128(SI), Z8
 	VPANDD           Z3, Z8, Z7
 	VPSRLD           $0x04, Z8, Z8
 	VPANDD           Z3, Z8, Z8
@@ -15194,7 +15466,7 @@ loop3:
 	VPDPBUSD.BCST    72(CX), Z8, Z4
 	VPDPBUSD.BCST    76(CX), Z8, Z5
 	VPDPBUSD.BCST    80(CX), Z8, Z6
-	VMOVDQU64        192(DI), Z8
+	VMOVDQU64        192(SI), Z8
 	VPANDD           Z3, Z8, Z7
 	VPSRLD           $0x04, Z8, Z8
 	VPANDD           Z3, Z8, Z8
@@ -15204,33 +15476,37 @@ loop3:
 	VPDPBUSD.BCST    84(CX), Z8, Z4
 	VPDPBUSD.BCST    88(CX), Z8, Z5
 	VPDPBUSD.BCST    92(CX), Z8, Z6
-	VCVTPH2PS        (R8), Z7
+	VCVTPH2PS        (DI), Z7
 	VCVTDQ2PS        Z4, Z4
-	VMULPS.BCST      (R9), Z7, Z8
+	VMULPS.BCST      (R10), Z7, Z8
 	VFMADD231PS      Z8, Z4, Z0
 	VCVTDQ2PS        Z5, Z5
-	VMULPS.BCST      4(R9), Z7, Z8
+	VMULPS.BCST      4(R10), Z7, Z8
 	VFMADD231PS      Z8, Z5, Z1
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      8(R9), Z7, Z8
+	VMULPS.BCST      8(R10), Z7, Z8
 	VFMADD231PS      Z8, Z6, Z2
-	VCVTPH2PS        (R10), Z7
-	VFMADD231PS.BCST (AX), Z7, Z0
-	VFMADD231PS.BCST 4(AX), Z7, Z1
-	VFMADD231PS.BCST 8(AX), Z7, Z2
-	ADDQ             $0x00000100, DI
+	VCVTPH2PS        (R9), Z7
+	VFMADD231PS.BCST (R12), Z7, Z0
+	VFMADD231PS.BCST 4(R12), Z7, Z1
+	VFMADD231PS.BCST 8(R12), Z7, Z2
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x00000060, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x0c, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x0c, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x0c, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x0c, R12
+	DECQ             R11
 	JNZ              loop3
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t3
 	VZEROUPPER
 	RET
 
@@ -15238,20 +15514,19 @@ t2:
 	VPXORD       Z0, Z0, Z0
 	VPXORD       Z1, Z1, Z1
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), R8
-	MOVQ         32(AX), R9
-	MOVQ         16(AX), R10
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), R10
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), R12
 	VPBROADCASTD nibbles<>+0(SB), Z2
 
 loop2:
 	VPXORD           Z3, Z3, Z3
 	VPXORD           Z4, Z4, Z4
-	PREFETCHT0       4096(DI)
-	PREFETCHT0       4160(DI)
-	PREFETCHT0       4224(DI)
-	PREFETCHT0       4288(DI)
-	VMOVDQU64        (DI), Z6
+	PREFETCHT0       4096(SI)
+	PREFETCHT0       4160(SI)
+	PREFETCHT0       4224(SI)
+	PREFETCHT0       4288(SI)
+	VMOVDQU64        (SI), Z6
 	VPANDD           Z2, Z6, Z5
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z2, Z6, Z6
@@ -15259,7 +15534,7 @@ loop2:
 	VPDPBUSD.BCST    4(CX), Z5, Z4
 	VPDPBUSD.BCST    32(CX), Z6, Z3
 	VPDPBUSD.BCST    36(CX), Z6, Z4
-	VMOVDQU64        64(DI), Z6
+	VMOVDQU64        64(SI), Z6
 	VPANDD           Z2, Z6, Z5
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z2, Z6, Z6
@@ -15267,7 +15542,7 @@ loop2:
 	VPDPBUSD.BCST    12(CX), Z5, Z4
 	VPDPBUSD.BCST    40(CX), Z6, Z3
 	VPDPBUSD.BCST    44(CX), Z6, Z4
-	VMOVDQU64        128(DI), Z6
+	VMOVDQU64        128(SI), Z6
 	VPANDD           Z2, Z6, Z5
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z2, Z6, Z6
@@ -15275,7 +15550,7 @@ loop2:
 	VPDPBUSD.BCST    20(CX), Z5, Z4
 	VPDPBUSD.BCST    48(CX), Z6, Z3
 	VPDPBUSD.BCST    52(CX), Z6, Z4
-	VMOVDQU64        192(DI), Z6
+	VMOVDQU64        192(SI), Z6
 	VPANDD           Z2, Z6, Z5
 	VPSRLD           $0x04, Z6, Z6
 	VPANDD           Z2, Z6, Z6
@@ -15283,84 +15558,91 @@ loop2:
 	VPDPBUSD.BCST    28(CX), Z5, Z4
 	VPDPBUSD.BCST    56(CX), Z6, Z3
 	VPDPBUSD.BCST    60(CX), Z6, Z4
-	VCVTPH2PS        (R8), Z5
+	VCVTPH2PS        (DI), Z5
 	VCVTDQ2PS        Z3, Z3
-	VMULPS.BCST      (R9), Z5, Z6
+	VMULPS.BCST      (R10), Z5, Z6
 	VFMADD231PS      Z6, Z3, Z0
 	VCVTDQ2PS        Z4, Z4
-	VMULPS.BCST      4(R9), Z5, Z6
+	VMULPS.BCST      4(R10), Z5, Z6
 	VFMADD231PS      Z6, Z4, Z1
-	VCVTPH2PS        (R10), Z5
-	VFMADD231PS.BCST (AX), Z5, Z0
-	VFMADD231PS.BCST 4(AX), Z5, Z1
-	ADDQ             $0x00000100, DI
+	VCVTPH2PS        (R9), Z5
+	VFMADD231PS.BCST (R12), Z5, Z0
+	VFMADD231PS.BCST 4(R12), Z5, Z1
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x00000040, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x08, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x08, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x08, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x08, R12
+	DECQ             R11
 	JNZ              loop2
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD       Z0, Z0, Z0
 	MOVQ         24(AX), CX
-	MOVQ         8(AX), DX
-	MOVQ         32(AX), R8
-	MOVQ         16(AX), R9
-	MOVQ         40(AX), AX
+	MOVQ         32(AX), DX
+	MOVQ         64(AX), R10
+	MOVQ         40(AX), R11
 	VPBROADCASTD nibbles<>+0(SB), Z1
 
 loop1:
 	VPXORD           Z2, Z2, Z2
-	PREFETCHT0       4096(DI)
-	PREFETCHT0       4160(DI)
-	PREFETCHT0       4224(DI)
-	PREFETCHT0       4288(DI)
-	VMOVDQU64        (DI), Z4
+	PREFETCHT0       4096(SI)
+	PREFETCHT0       4160(SI)
+	PREFETCHT0       4224(SI)
+	PREFETCHT0       4288(SI)
+	VMOVDQU64        (SI), Z4
 	VPANDD           Z1, Z4, Z3
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPDPBUSD.BCST    (CX), Z3, Z2
 	VPDPBUSD.BCST    16(CX), Z4, Z2
-	VMOVDQU64        64(DI), Z4
+	VMOVDQU64        64(SI), Z4
 	VPANDD           Z1, Z4, Z3
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPDPBUSD.BCST    4(CX), Z3, Z2
 	VPDPBUSD.BCST    20(CX), Z4, Z2
-	VMOVDQU64        128(DI), Z4
+	VMOVDQU64        128(SI), Z4
 	VPANDD           Z1, Z4, Z3
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPDPBUSD.BCST    8(CX), Z3, Z2
 	VPDPBUSD.BCST    24(CX), Z4, Z2
-	VMOVDQU64        192(DI), Z4
+	VMOVDQU64        192(SI), Z4
 	VPANDD           Z1, Z4, Z3
 	VPSRLD           $0x04, Z4, Z4
 	VPANDD           Z1, Z4, Z4
 	VPDPBUSD.BCST    12(CX), Z3, Z2
 	VPDPBUSD.BCST    28(CX), Z4, Z2
-	VCVTPH2PS        (DX), Z3
+	VCVTPH2PS        (DI), Z3
 	VCVTDQ2PS        Z2, Z2
-	VMULPS.BCST      (R8), Z3, Z3
+	VMULPS.BCST      (DX), Z3, Z3
 	VFMADD231PS      Z3, Z2, Z0
 	VCVTPH2PS        (R9), Z3
-	VFMADD231PS.BCST (AX), Z3, Z0
-	ADDQ             $0x00000100, DI
+	VFMADD231PS.BCST (R11), Z3, Z0
+	ADDQ             $0x00000100, SI
 	ADDQ             $0x00000020, CX
-	ADDQ             $0x20, DX
-	ADDQ             $0x04, R8
+	ADDQ             $0x20, DI
+	ADDQ             $0x04, DX
 	ADDQ             $0x20, R9
-	ADDQ             $0x04, AX
-	DECQ             SI
+	ADDQ             $0x04, R11
+	DECQ             R10
 	JNZ              loop1
-	VMOVUPS          Z0, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t1
 	VZEROUPPER
 	RET
 
@@ -15707,27 +15989,31 @@ loop1:
 // func gemmInt8MinAVX512(a *byte, t int)
 // Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·gemmInt8MinAVX512(SB), NOSPLIT, $0-16
-	MOVQ   a+0(FP), AX
-	MOVQ   t+8(FP), CX
-	MOVQ   80(AX), DX
-	SHLQ   $0x02, DX
-	MOVQ   72(AX), BX
-	MOVQ   64(AX), SI
-	MOVQ   (AX), DI
-	CMPQ   CX, $0x01
-	JEQ    t1
-	CMPQ   CX, $0x02
-	JEQ    t2
-	CMPQ   CX, $0x03
-	JEQ    t3
-	CMPQ   CX, $0x04
-	JEQ    t4
-	CMPQ   CX, $0x05
-	JEQ    t5
-	CMPQ   CX, $0x06
-	JEQ    t6
-	CMPQ   CX, $0x07
-	JEQ    t7
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ 80(AX), DX
+	SHLQ $0x02, DX
+	MOVQ 72(AX), BX
+	MOVQ (AX), SI
+	MOVQ 8(AX), DI
+	MOVQ 88(AX), R8
+	MOVQ 16(AX), R9
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+	CMPQ CX, $0x04
+	JEQ  t4
+	CMPQ CX, $0x05
+	JEQ  t5
+	CMPQ CX, $0x06
+	JEQ  t6
+	CMPQ CX, $0x07
+	JEQ  t7
+
+t8:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -15737,10 +16023,9 @@ TEXT ·gemmInt8MinAVX512(SB), NOSPLIT, $0-16
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
 loop8:
 	VPXORD           Z8, Z8, Z8
@@ -15751,7 +16036,7 @@ loop8:
 	VPXORD           Z13, Z13, Z13
 	VPXORD           Z14, Z14, Z14
 	VPXORD           Z15, Z15, Z15
-	VMOVDQU64        (DI), Z16
+	VMOVDQU64        (SI), Z16
 	VPDPBUSD.BCST    (CX), Z16, Z8
 	VPDPBUSD.BCST    4(CX), Z16, Z9
 	VPDPBUSD.BCST    8(CX), Z16, Z10
@@ -15760,7 +16045,7 @@ loop8:
 	VPDPBUSD.BCST    20(CX), Z16, Z13
 	VPDPBUSD.BCST    24(CX), Z16, Z14
 	VPDPBUSD.BCST    28(CX), Z16, Z15
-	VMOVDQU64        64(DI), Z16
+	VMOVDQU64        64(SI), Z16
 	VPDPBUSD.BCST    32(CX), Z16, Z8
 	VPDPBUSD.BCST    36(CX), Z16, Z9
 	VPDPBUSD.BCST    40(CX), Z16, Z10
@@ -15769,7 +16054,7 @@ loop8:
 	VPDPBUSD.BCST    52(CX), Z16, Z13
 	VPDPBUSD.BCST    56(CX), Z16, Z14
 	VPDPBUSD.BCST    60(CX), Z16, Z15
-	VMOVDQU64        128(DI), Z16
+	VMOVDQU64        128(SI), Z16
 	VPDPBUSD.BCST    64(CX), Z16, Z8
 	VPDPBUSD.BCST    68(CX), Z16, Z9
 	VPDPBUSD.BCST    72(CX), Z16, Z10
@@ -15778,7 +16063,7 @@ loop8:
 	VPDPBUSD.BCST    84(CX), Z16, Z13
 	VPDPBUSD.BCST    88(CX), Z16, Z14
 	VPDPBUSD.BCST    92(CX), Z16, Z15
-	VMOVDQU64        192(DI), Z16
+	VMOVDQU64        192(SI), Z16
 	VPDPBUSD.BCST    96(CX), Z16, Z8
 	VPDPBUSD.BCST    100(CX), Z16, Z9
 	VPDPBUSD.BCST    104(CX), Z16, Z10
@@ -15787,7 +16072,7 @@ loop8:
 	VPDPBUSD.BCST    116(CX), Z16, Z13
 	VPDPBUSD.BCST    120(CX), Z16, Z14
 	VPDPBUSD.BCST    124(CX), Z16, Z15
-	VMOVDQU64        256(DI), Z16
+	VMOVDQU64        256(SI), Z16
 	VPDPBUSD.BCST    128(CX), Z16, Z8
 	VPDPBUSD.BCST    132(CX), Z16, Z9
 	VPDPBUSD.BCST    136(CX), Z16, Z10
@@ -15796,7 +16081,7 @@ loop8:
 	VPDPBUSD.BCST    148(CX), Z16, Z13
 	VPDPBUSD.BCST    152(CX), Z16, Z14
 	VPDPBUSD.BCST    156(CX), Z16, Z15
-	VMOVDQU64        320(DI), Z16
+	VMOVDQU64        320(SI), Z16
 	VPDPBUSD.BCST    160(CX), Z16, Z8
 	VPDPBUSD.BCST    164(CX), Z16, Z9
 	VPDPBUSD.BCST    168(CX), Z16, Z10
@@ -15805,7 +16090,7 @@ loop8:
 	VPDPBUSD.BCST    180(CX), Z16, Z13
 	VPDPBUSD.BCST    184(CX), Z16, Z14
 	VPDPBUSD.BCST    188(CX), Z16, Z15
-	VMOVDQU64        384(DI), Z16
+	VMOVDQU64        384(SI), Z16
 	VPDPBUSD.BCST    192(CX), Z16, Z8
 	VPDPBUSD.BCST    196(CX), Z16, Z9
 	VPDPBUSD.BCST    200(CX), Z16, Z10
@@ -15814,7 +16099,7 @@ loop8:
 	VPDPBUSD.BCST    212(CX), Z16, Z13
 	VPDPBUSD.BCST    216(CX), Z16, Z14
 	VPDPBUSD.BCST    220(CX), Z16, Z15
-	VMOVDQU64        448(DI), Z16
+	VMOVDQU64        448(SI), Z16
 	VPDPBUSD.BCST    224(CX), Z16, Z8
 	VPDPBUSD.BCST    228(CX), Z16, Z9
 	VPDPBUSD.BCST    232(CX), Z16, Z10
@@ -15823,63 +16108,67 @@ loop8:
 	VPDPBUSD.BCST    244(CX), Z16, Z13
 	VPDPBUSD.BCST    248(CX), Z16, Z14
 	VPDPBUSD.BCST    252(CX), Z16, Z15
-	VCVTPH2PS        (R8), Z16
+	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      (R9), Z16, Z17
+	VMULPS.BCST      (R10), Z16, Z17
 	VFMADD231PS      Z17, Z8, Z0
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      4(R9), Z16, Z17
+	VMULPS.BCST      4(R10), Z16, Z17
 	VFMADD231PS      Z17, Z9, Z1
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      8(R9), Z16, Z17
+	VMULPS.BCST      8(R10), Z16, Z17
 	VFMADD231PS      Z17, Z10, Z2
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      12(R9), Z16, Z17
+	VMULPS.BCST      12(R10), Z16, Z17
 	VFMADD231PS      Z17, Z11, Z3
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      16(R9), Z16, Z17
+	VMULPS.BCST      16(R10), Z16, Z17
 	VFMADD231PS      Z17, Z12, Z4
 	VCVTDQ2PS        Z13, Z13
-	VMULPS.BCST      20(R9), Z16, Z17
+	VMULPS.BCST      20(R10), Z16, Z17
 	VFMADD231PS      Z17, Z13, Z5
 	VCVTDQ2PS        Z14, Z14
-	VMULPS.BCST      24(R9), Z16, Z17
+	VMULPS.BCST      24(R10), Z16, Z17
 	VFMADD231PS      Z17, Z14, Z6
 	VCVTDQ2PS        Z15, Z15
-	VMULPS.BCST      28(R9), Z16, Z17
+	VMULPS.BCST      28(R10), Z16, Z17
 	VFMADD231PS      Z17, Z15, Z7
-	VCVTPH2PS        (R10), Z16
-	VFMADD231PS.BCST (AX), Z16, Z0
-	VFMADD231PS.BCST 4(AX), Z16, Z1
-	VFMADD231PS.BCST 8(AX), Z16, Z2
-	VFMADD231PS.BCST 12(AX), Z16, Z3
-	VFMADD231PS.BCST 16(AX), Z16, Z4
-	VFMADD231PS.BCST 20(AX), Z16, Z5
-	VFMADD231PS.BCST 24(AX), Z16, Z6
-	VFMADD231PS.BCST 28(AX), Z16, Z7
-	ADDQ             $0x00000200, DI
+	VCVTPH2PS        (R9), Z16
+	VFMADD231PS.BCST (R12), Z16, Z0
+	VFMADD231PS.BCST 4(R12), Z16, Z1
+	VFMADD231PS.BCST 8(R12), Z16, Z2
+	VFMADD231PS.BCST 12(R12), Z16, Z3
+	VFMADD231PS.BCST 16(R12), Z16, Z4
+	VFMADD231PS.BCST 20(R12), Z16, Z5
+	VFMADD231PS.BCST 24(R12), Z16, Z6
+	VFMADD231PS.BCST 28(R12), Z16, Z7
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x00000100, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x20, R9
+	ADDQ             $0x20, DI
 	ADDQ             $0x20, R10
-	ADDQ             $0x20, AX
-	DECQ             SI
+	ADDQ             $0x20, R9
+	ADDQ             $0x20, R12
+	DECQ             R11
 	JNZ              loop8
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z7, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t8
 	VZEROUPPER
 	RET
 
@@ -15892,10 +16181,9 @@ t7:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
 loop7:
 	VPXORD           Z7, Z7, Z7
@@ -15905,7 +16193,7 @@ loop7:
 	VPXORD           Z11, Z11, Z11
 	VPXORD           Z12, Z12, Z12
 	VPXORD           Z13, Z13, Z13
-	VMOVDQU64        (DI), Z14
+	VMOVDQU64        (SI), Z14
 	VPDPBUSD.BCST    (CX), Z14, Z7
 	VPDPBUSD.BCST    4(CX), Z14, Z8
 	VPDPBUSD.BCST    8(CX), Z14, Z9
@@ -15913,7 +16201,7 @@ loop7:
 	VPDPBUSD.BCST    16(CX), Z14, Z11
 	VPDPBUSD.BCST    20(CX), Z14, Z12
 	VPDPBUSD.BCST    24(CX), Z14, Z13
-	VMOVDQU64        64(DI), Z14
+	VMOVDQU64        64(SI), Z14
 	VPDPBUSD.BCST    28(CX), Z14, Z7
 	VPDPBUSD.BCST    32(CX), Z14, Z8
 	VPDPBUSD.BCST    36(CX), Z14, Z9
@@ -15921,7 +16209,7 @@ loop7:
 	VPDPBUSD.BCST    44(CX), Z14, Z11
 	VPDPBUSD.BCST    48(CX), Z14, Z12
 	VPDPBUSD.BCST    52(CX), Z14, Z13
-	VMOVDQU64        128(DI), Z14
+	VMOVDQU64        128(SI), Z14
 	VPDPBUSD.BCST    56(CX), Z14, Z7
 	VPDPBUSD.BCST    60(CX), Z14, Z8
 	VPDPBUSD.BCST    64(CX), Z14, Z9
@@ -15929,7 +16217,7 @@ loop7:
 	VPDPBUSD.BCST    72(CX), Z14, Z11
 	VPDPBUSD.BCST    76(CX), Z14, Z12
 	VPDPBUSD.BCST    80(CX), Z14, Z13
-	VMOVDQU64        192(DI), Z14
+	VMOVDQU64        192(SI), Z14
 	VPDPBUSD.BCST    84(CX), Z14, Z7
 	VPDPBUSD.BCST    88(CX), Z14, Z8
 	VPDPBUSD.BCST    92(CX), Z14, Z9
@@ -15937,7 +16225,7 @@ loop7:
 	VPDPBUSD.BCST    100(CX), Z14, Z11
 	VPDPBUSD.BCST    104(CX), Z14, Z12
 	VPDPBUSD.BCST    108(CX), Z14, Z13
-	VMOVDQU64        256(DI), Z14
+	VMOVDQU64        256(SI), Z14
 	VPDPBUSD.BCST    112(CX), Z14, Z7
 	VPDPBUSD.BCST    116(CX), Z14, Z8
 	VPDPBUSD.BCST    120(CX), Z14, Z9
@@ -15945,7 +16233,7 @@ loop7:
 	VPDPBUSD.BCST    128(CX), Z14, Z11
 	VPDPBUSD.BCST    132(CX), Z14, Z12
 	VPDPBUSD.BCST    136(CX), Z14, Z13
-	VMOVDQU64        320(DI), Z14
+	VMOVDQU64        320(SI), Z14
 	VPDPBUSD.BCST    140(CX), Z14, Z7
 	VPDPBUSD.BCST    144(CX), Z14, Z8
 	VPDPBUSD.BCST    148(CX), Z14, Z9
@@ -15953,7 +16241,7 @@ loop7:
 	VPDPBUSD.BCST    156(CX), Z14, Z11
 	VPDPBUSD.BCST    160(CX), Z14, Z12
 	VPDPBUSD.BCST    164(CX), Z14, Z13
-	VMOVDQU64        384(DI), Z14
+	VMOVDQU64        384(SI), Z14
 	VPDPBUSD.BCST    168(CX), Z14, Z7
 	VPDPBUSD.BCST    172(CX), Z14, Z8
 	VPDPBUSD.BCST    176(CX), Z14, Z9
@@ -15961,7 +16249,7 @@ loop7:
 	VPDPBUSD.BCST    184(CX), Z14, Z11
 	VPDPBUSD.BCST    188(CX), Z14, Z12
 	VPDPBUSD.BCST    192(CX), Z14, Z13
-	VMOVDQU64        448(DI), Z14
+	VMOVDQU64        448(SI), Z14
 	VPDPBUSD.BCST    196(CX), Z14, Z7
 	VPDPBUSD.BCST    200(CX), Z14, Z8
 	VPDPBUSD.BCST    204(CX), Z14, Z9
@@ -15969,57 +16257,61 @@ loop7:
 	VPDPBUSD.BCST    212(CX), Z14, Z11
 	VPDPBUSD.BCST    216(CX), Z14, Z12
 	VPDPBUSD.BCST    220(CX), Z14, Z13
-	VCVTPH2PS        (R8), Z14
+	VCVTPH2PS        (DI), Z14
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      (R9), Z14, Z15
+	VMULPS.BCST      (R10), Z14, Z15
 	VFMADD231PS      Z15, Z7, Z0
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      4(R9), Z14, Z15
+	VMULPS.BCST      4(R10), Z14, Z15
 	VFMADD231PS      Z15, Z8, Z1
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      8(R9), Z14, Z15
+	VMULPS.BCST      8(R10), Z14, Z15
 	VFMADD231PS      Z15, Z9, Z2
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      12(R9), Z14, Z15
+	VMULPS.BCST      12(R10), Z14, Z15
 	VFMADD231PS      Z15, Z10, Z3
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      16(R9), Z14, Z15
+	VMULPS.BCST      16(R10), Z14, Z15
 	VFMADD231PS      Z15, Z11, Z4
 	VCVTDQ2PS        Z12, Z12
-	VMULPS.BCST      20(R9), Z14, Z15
+	VMULPS.BCST      20(R10), Z14, Z15
 	VFMADD231PS      Z15, Z12, Z5
 	VCVTDQ2PS        Z13, Z13
-	VMULPS.BCST      24(R9), Z14, Z15
+	VMULPS.BCST      24(R10), Z14, Z15
 	VFMADD231PS      Z15, Z13, Z6
-	VCVTPH2PS        (R10), Z14
-	VFMADD231PS.BCST (AX), Z14, Z0
-	VFMADD231PS.BCST 4(AX), Z14, Z1
-	VFMADD231PS.BCST 8(AX), Z14, Z2
-	VFMADD231PS.BCST 12(AX), Z14, Z3
-	VFMADD231PS.BCST 16(AX), Z14, Z4
-	VFMADD231PS.BCST 20(AX), Z14, Z5
-	VFMADD231PS.BCST 24(AX), Z14, Z6
-	ADDQ             $0x00000200, DI
+	VCVTPH2PS        (R9), Z14
+	VFMADD231PS.BCST (R12), Z14, Z0
+	VFMADD231PS.BCST 4(R12), Z14, Z1
+	VFMADD231PS.BCST 8(R12), Z14, Z2
+	VFMADD231PS.BCST 12(R12), Z14, Z3
+	VFMADD231PS.BCST 16(R12), Z14, Z4
+	VFMADD231PS.BCST 20(R12), Z14, Z5
+	VFMADD231PS.BCST 24(R12), Z14, Z6
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x000000e0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x1c, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x1c, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x1c, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x1c, R12
+	DECQ             R11
 	JNZ              loop7
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z6, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t7
 	VZEROUPPER
 	RET
 
@@ -16031,10 +16323,9 @@ t6:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
 loop6:
 	VPXORD           Z6, Z6, Z6
@@ -16043,107 +16334,111 @@ loop6:
 	VPXORD           Z9, Z9, Z9
 	VPXORD           Z10, Z10, Z10
 	VPXORD           Z11, Z11, Z11
-	VMOVDQU64        (DI), Z12
+	VMOVDQU64        (SI), Z12
 	VPDPBUSD.BCST    (CX), Z12, Z6
 	VPDPBUSD.BCST    4(CX), Z12, Z7
 	VPDPBUSD.BCST    8(CX), Z12, Z8
 	VPDPBUSD.BCST    12(CX), Z12, Z9
 	VPDPBUSD.BCST    16(CX), Z12, Z10
 	VPDPBUSD.BCST    20(CX), Z12, Z11
-	VMOVDQU64        64(DI), Z12
+	VMOVDQU64        64(SI), Z12
 	VPDPBUSD.BCST    24(CX), Z12, Z6
 	VPDPBUSD.BCST    28(CX), Z12, Z7
 	VPDPBUSD.BCST    32(CX), Z12, Z8
 	VPDPBUSD.BCST    36(CX), Z12, Z9
 	VPDPBUSD.BCST    40(CX), Z12, Z10
 	VPDPBUSD.BCST    44(CX), Z12, Z11
-	VMOVDQU64        128(DI), Z12
+	VMOVDQU64        128(SI), Z12
 	VPDPBUSD.BCST    48(CX), Z12, Z6
 	VPDPBUSD.BCST    52(CX), Z12, Z7
 	VPDPBUSD.BCST    56(CX), Z12, Z8
 	VPDPBUSD.BCST    60(CX), Z12, Z9
 	VPDPBUSD.BCST    64(CX), Z12, Z10
 	VPDPBUSD.BCST    68(CX), Z12, Z11
-	VMOVDQU64        192(DI), Z12
+	VMOVDQU64        192(SI), Z12
 	VPDPBUSD.BCST    72(CX), Z12, Z6
 	VPDPBUSD.BCST    76(CX), Z12, Z7
 	VPDPBUSD.BCST    80(CX), Z12, Z8
 	VPDPBUSD.BCST    84(CX), Z12, Z9
 	VPDPBUSD.BCST    88(CX), Z12, Z10
 	VPDPBUSD.BCST    92(CX), Z12, Z11
-	VMOVDQU64        256(DI), Z12
+	VMOVDQU64        256(SI), Z12
 	VPDPBUSD.BCST    96(CX), Z12, Z6
 	VPDPBUSD.BCST    100(CX), Z12, Z7
 	VPDPBUSD.BCST    104(CX), Z12, Z8
 	VPDPBUSD.BCST    108(CX), Z12, Z9
 	VPDPBUSD.BCST    112(CX), Z12, Z10
 	VPDPBUSD.BCST    116(CX), Z12, Z11
-	VMOVDQU64        320(DI), Z12
+	VMOVDQU64        320(SI), Z12
 	VPDPBUSD.BCST    120(CX), Z12, Z6
 	VPDPBUSD.BCST    124(CX), Z12, Z7
 	VPDPBUSD.BCST    128(CX), Z12, Z8
 	VPDPBUSD.BCST    132(CX), Z12, Z9
 	VPDPBUSD.BCST    136(CX), Z12, Z10
 	VPDPBUSD.BCST    140(CX), Z12, Z11
-	VMOVDQU64        384(DI), Z12
+	VMOVDQU64        384(SI), Z12
 	VPDPBUSD.BCST    144(CX), Z12, Z6
 	VPDPBUSD.BCST    148(CX), Z12, Z7
 	VPDPBUSD.BCST    152(CX), Z12, Z8
 	VPDPBUSD.BCST    156(CX), Z12, Z9
 	VPDPBUSD.BCST    160(CX), Z12, Z10
 	VPDPBUSD.BCST    164(CX), Z12, Z11
-	VMOVDQU64        448(DI), Z12
+	VMOVDQU64        448(SI), Z12
 	VPDPBUSD.BCST    168(CX), Z12, Z6
 	VPDPBUSD.BCST    172(CX), Z12, Z7
 	VPDPBUSD.BCST    176(CX), Z12, Z8
 	VPDPBUSD.BCST    180(CX), Z12, Z9
 	VPDPBUSD.BCST    184(CX), Z12, Z10
 	VPDPBUSD.BCST    188(CX), Z12, Z11
-	VCVTPH2PS        (R8), Z12
+	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      (R9), Z12, Z13
+	VMULPS.BCST      (R10), Z12, Z13
 	VFMADD231PS      Z13, Z6, Z0
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      4(R9), Z12, Z13
+	VMULPS.BCST      4(R10), Z12, Z13
 	VFMADD231PS      Z13, Z7, Z1
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      8(R9), Z12, Z13
+	VMULPS.BCST      8(R10), Z12, Z13
 	VFMADD231PS      Z13, Z8, Z2
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      12(R9), Z12, Z13
+	VMULPS.BCST      12(R10), Z12, Z13
 	VFMADD231PS      Z13, Z9, Z3
 	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      16(R9), Z12, Z13
+	VMULPS.BCST      16(R10), Z12, Z13
 	VFMADD231PS      Z13, Z10, Z4
 	VCVTDQ2PS        Z11, Z11
-	VMULPS.BCST      20(R9), Z12, Z13
+	VMULPS.BCST      20(R10), Z12, Z13
 	VFMADD231PS      Z13, Z11, Z5
-	VCVTPH2PS        (R10), Z12
-	VFMADD231PS.BCST (AX), Z12, Z0
-	VFMADD231PS.BCST 4(AX), Z12, Z1
-	VFMADD231PS.BCST 8(AX), Z12, Z2
-	VFMADD231PS.BCST 12(AX), Z12, Z3
-	VFMADD231PS.BCST 16(AX), Z12, Z4
-	VFMADD231PS.BCST 20(AX), Z12, Z5
-	ADDQ             $0x00000200, DI
+	VCVTPH2PS        (R9), Z12
+	VFMADD231PS.BCST (R12), Z12, Z0
+	VFMADD231PS.BCST 4(R12), Z12, Z1
+	VFMADD231PS.BCST 8(R12), Z12, Z2
+	VFMADD231PS.BCST 12(R12), Z12, Z3
+	VFMADD231PS.BCST 16(R12), Z12, Z4
+	VFMADD231PS.BCST 20(R12), Z12, Z5
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x000000c0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x18, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x18, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x18, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x18, R12
+	DECQ             R11
 	JNZ              loop6
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z5, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t6
 	VZEROUPPER
 	RET
 
@@ -16154,10 +16449,9 @@ t5:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
 loop5:
 	VPXORD           Z5, Z5, Z5
@@ -16165,93 +16459,97 @@ loop5:
 	VPXORD           Z7, Z7, Z7
 	VPXORD           Z8, Z8, Z8
 	VPXORD           Z9, Z9, Z9
-	VMOVDQU64        (DI), Z10
+	VMOVDQU64        (SI), Z10
 	VPDPBUSD.BCST    (CX), Z10, Z5
 	VPDPBUSD.BCST    4(CX), Z10, Z6
 	VPDPBUSD.BCST    8(CX), Z10, Z7
 	VPDPBUSD.BCST    12(CX), Z10, Z8
 	VPDPBUSD.BCST    16(CX), Z10, Z9
-	VMOVDQU64        64(DI), Z10
+	VMOVDQU64        64(SI), Z10
 	VPDPBUSD.BCST    20(CX), Z10, Z5
 	VPDPBUSD.BCST    24(CX), Z10, Z6
 	VPDPBUSD.BCST    28(CX), Z10, Z7
 	VPDPBUSD.BCST    32(CX), Z10, Z8
 	VPDPBUSD.BCST    36(CX), Z10, Z9
-	VMOVDQU64        128(DI), Z10
+	VMOVDQU64        128(SI), Z10
 	VPDPBUSD.BCST    40(CX), Z10, Z5
 	VPDPBUSD.BCST    44(CX), Z10, Z6
 	VPDPBUSD.BCST    48(CX), Z10, Z7
 	VPDPBUSD.BCST    52(CX), Z10, Z8
 	VPDPBUSD.BCST    56(CX), Z10, Z9
-	VMOVDQU64        192(DI), Z10
+	VMOVDQU64        192(SI), Z10
 	VPDPBUSD.BCST    60(CX), Z10, Z5
 	VPDPBUSD.BCST    64(CX), Z10, Z6
 	VPDPBUSD.BCST    68(CX), Z10, Z7
 	VPDPBUSD.BCST    72(CX), Z10, Z8
 	VPDPBUSD.BCST    76(CX), Z10, Z9
-	VMOVDQU64        256(DI), Z10
+	VMOVDQU64        256(SI), Z10
 	VPDPBUSD.BCST    80(CX), Z10, Z5
 	VPDPBUSD.BCST    84(CX), Z10, Z6
 	VPDPBUSD.BCST    88(CX), Z10, Z7
 	VPDPBUSD.BCST    92(CX), Z10, Z8
 	VPDPBUSD.BCST    96(CX), Z10, Z9
-	VMOVDQU64        320(DI), Z10
+	VMOVDQU64        320(SI), Z10
 	VPDPBUSD.BCST    100(CX), Z10, Z5
 	VPDPBUSD.BCST    104(CX), Z10, Z6
 	VPDPBUSD.BCST    108(CX), Z10, Z7
 	VPDPBUSD.BCST    112(CX), Z10, Z8
 	VPDPBUSD.BCST    116(CX), Z10, Z9
-	VMOVDQU64        384(DI), Z10
+	VMOVDQU64        384(SI), Z10
 	VPDPBUSD.BCST    120(CX), Z10, Z5
 	VPDPBUSD.BCST    124(CX), Z10, Z6
 	VPDPBUSD.BCST    128(CX), Z10, Z7
 	VPDPBUSD.BCST    132(CX), Z10, Z8
 	VPDPBUSD.BCST    136(CX), Z10, Z9
-	VMOVDQU64        448(DI), Z10
+	VMOVDQU64        448(SI), Z10
 	VPDPBUSD.BCST    140(CX), Z10, Z5
 	VPDPBUSD.BCST    144(CX), Z10, Z6
 	VPDPBUSD.BCST    148(CX), Z10, Z7
 	VPDPBUSD.BCST    152(CX), Z10, Z8
 	VPDPBUSD.BCST    156(CX), Z10, Z9
-	VCVTPH2PS        (R8), Z10
+	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z5, Z5
-	VMULPS.BCST      (R9), Z10, Z11
+	VMULPS.BCST      (R10), Z10, Z11
 	VFMADD231PS      Z11, Z5, Z0
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      4(R9), Z10, Z11
+	VMULPS.BCST      4(R10), Z10, Z11
 	VFMADD231PS      Z11, Z6, Z1
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      8(R9), Z10, Z11
+	VMULPS.BCST      8(R10), Z10, Z11
 	VFMADD231PS      Z11, Z7, Z2
 	VCVTDQ2PS        Z8, Z8
-	VMULPS.BCST      12(R9), Z10, Z11
+	VMULPS.BCST      12(R10), Z10, Z11
 	VFMADD231PS      Z11, Z8, Z3
 	VCVTDQ2PS        Z9, Z9
-	VMULPS.BCST      16(R9), Z10, Z11
+	VMULPS.BCST      16(R10), Z10, Z11
 	VFMADD231PS      Z11, Z9, Z4
-	VCVTPH2PS        (R10), Z10
-	VFMADD231PS.BCST (AX), Z10, Z0
-	VFMADD231PS.BCST 4(AX), Z10, Z1
-	VFMADD231PS.BCST 8(AX), Z10, Z2
-	VFMADD231PS.BCST 12(AX), Z10, Z3
-	VFMADD231PS.BCST 16(AX), Z10, Z4
-	ADDQ             $0x00000200, DI
+	VCVTPH2PS        (R9), Z10
+	VFMADD231PS.BCST (R12), Z10, Z0
+	VFMADD231PS.BCST 4(R12), Z10, Z1
+	VFMADD231PS.BCST 8(R12), Z10, Z2
+	VFMADD231PS.BCST 12(R12), Z10, Z3
+	VFMADD231PS.BCST 16(R12), Z10, Z4
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x000000a0, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x14, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x14, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x14, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x14, R12
+	DECQ             R11
 	JNZ              loop5
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z4, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z4, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t5
 	VZEROUPPER
 	RET
 
@@ -16261,89 +16559,92 @@ t4:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
 loop4:
 	VPXORD           Z4, Z4, Z4
 	VPXORD           Z5, Z5, Z5
 	VPXORD           Z6, Z6, Z6
 	VPXORD           Z7, Z7, Z7
-	VMOVDQU64        (DI), Z8
+	VMOVDQU64        (SI), Z8
 	VPDPBUSD.BCST    (CX), Z8, Z4
 	VPDPBUSD.BCST    4(CX), Z8, Z5
 	VPDPBUSD.BCST    8(CX), Z8, Z6
 	VPDPBUSD.BCST    12(CX), Z8, Z7
-	VMOVDQU64        64(DI), Z8
+	VMOVDQU64        64(SI), Z8
 	VPDPBUSD.BCST    16(CX), Z8, Z4
 	VPDPBUSD.BCST    20(CX), Z8, Z5
 	VPDPBUSD.BCST    24(CX), Z8, Z6
 	VPDPBUSD.BCST    28(CX), Z8, Z7
-	VMOVDQU64        128(DI), Z8
+	VMOVDQU64        128(SI), Z8
 	VPDPBUSD.BCST    32(CX), Z8, Z4
 	VPDPBUSD.BCST    36(CX), Z8, Z5
 	VPDPBUSD.BCST    40(CX), Z8, Z6
 	VPDPBUSD.BCST    44(CX), Z8, Z7
-	VMOVDQU64        192(DI), Z8
+	VMOVDQU64        192(SI), Z8
 	VPDPBUSD.BCST    48(CX), Z8, Z4
 	VPDPBUSD.BCST    52(CX), Z8, Z5
 	VPDPBUSD.BCST    56(CX), Z8, Z6
 	VPDPBUSD.BCST    60(CX), Z8, Z7
-	VMOVDQU64        256(DI), Z8
+	VMOVDQU64        256(SI), Z8
 	VPDPBUSD.BCST    64(CX), Z8, Z4
 	VPDPBUSD.BCST    68(CX), Z8, Z5
 	VPDPBUSD.BCST    72(CX), Z8, Z6
 	VPDPBUSD.BCST    76(CX), Z8, Z7
-	VMOVDQU64        320(DI), Z8
+	VMOVDQU64        320(SI), Z8
 	VPDPBUSD.BCST    80(CX), Z8, Z4
 	VPDPBUSD.BCST    84(CX), Z8, Z5
 	VPDPBUSD.BCST    88(CX), Z8, Z6
 	VPDPBUSD.BCST    92(CX), Z8, Z7
-	VMOVDQU64        384(DI), Z8
+	VMOVDQU64        384(SI), Z8
 	VPDPBUSD.BCST    96(CX), Z8, Z4
 	VPDPBUSD.BCST    100(CX), Z8, Z5
 	VPDPBUSD.BCST    104(CX), Z8, Z6
 	VPDPBUSD.BCST    108(CX), Z8, Z7
-	VMOVDQU64        448(DI), Z8
+	VMOVDQU64        448(SI), Z8
 	VPDPBUSD.BCST    112(CX), Z8, Z4
 	VPDPBUSD.BCST    116(CX), Z8, Z5
 	VPDPBUSD.BCST    120(CX), Z8, Z6
 	VPDPBUSD.BCST    124(CX), Z8, Z7
-	VCVTPH2PS        (R8), Z8
+	VCVTPH2PS        (DI), Z8
 	VCVTDQ2PS        Z4, Z4
-	VMULPS.BCST      (R9), Z8, Z9
+	VMULPS.BCST      (R10), Z8, Z9
 	VFMADD231PS      Z9, Z4, Z0
 	VCVTDQ2PS        Z5, Z5
-	VMULPS.BCST      4(R9), Z8, Z9
+	VMULPS.BCST      4(R10), Z8, Z9
 	VFMADD231PS      Z9, Z5, Z1
 	VCVTDQ2PS        Z6, Z6
-	VMULPS.BCST      8(R9), Z8, Z9
+	VMULPS.BCST      8(R10), Z8, Z9
 	VFMADD231PS      Z9, Z6, Z2
 	VCVTDQ2PS        Z7, Z7
-	VMULPS.BCST      12(R9), Z8, Z9
+	VMULPS.BCST      12(R10), Z8, Z9
 	VFMADD231PS      Z9, Z7, Z3
-	VCVTPH2PS        (R10), Z8
-	VFMADD231PS.BCST (AX), Z8, Z0
-	VFMADD231PS.BCST 4(AX), Z8, Z1
-	VFMADD231PS.BCST 8(AX), Z8, Z2
-	VFMADD231PS.BCST 12(AX), Z8, Z3
-	ADDQ             $0x00000200, DI
+	VCVTPH2PS        (R9), Z8
+	VFMADD231PS.BCST (R12), Z8, Z0
+	VFMADD231PS.BCST 4(R12), Z8, Z1
+	VFMADD231PS.BCST 8(R12), Z8, Z2
+	VFMADD231PS.BCST 12(R12), Z8, Z3
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x00000080, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x10, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x10, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x10, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x10, R12
+	DECQ             R11
 	JNZ              loop4
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z3, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z3, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t4
 	VZEROUPPER
 	RET
 
@@ -16352,74 +16653,77 @@ t3:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
 loop3:
 	VPXORD           Z3, Z3, Z3
 	VPXORD           Z4, Z4, Z4
 	VPXORD           Z5, Z5, Z5
-	VMOVDQU64        (DI), Z6
+	VMOVDQU64        (SI), Z6
 	VPDPBUSD.BCST    (CX), Z6, Z3
 	VPDPBUSD.BCST    4(CX), Z6, Z4
 	VPDPBUSD.BCST    8(CX), Z6, Z5
-	VMOVDQU64        64(DI), Z6
+	VMOVDQU64        64(SI), Z6
 	VPDPBUSD.BCST    12(CX), Z6, Z3
 	VPDPBUSD.BCST    16(CX), Z6, Z4
 	VPDPBUSD.BCST    20(CX), Z6, Z5
-	VMOVDQU64        128(DI), Z6
+	VMOVDQU64        128(SI), Z6
 	VPDPBUSD.BCST    24(CX), Z6, Z3
 	VPDPBUSD.BCST    28(CX), Z6, Z4
 	VPDPBUSD.BCST    32(CX), Z6, Z5
-	VMOVDQU64        192(DI), Z6
+	VMOVDQU64        192(SI), Z6
 	VPDPBUSD.BCST    36(CX), Z6, Z3
 	VPDPBUSD.BCST    40(CX), Z6, Z4
 	VPDPBUSD.BCST    44(CX), Z6, Z5
-	VMOVDQU64        256(DI), Z6
+	VMOVDQU64        256(SI), Z6
 	VPDPBUSD.BCST    48(CX), Z6, Z3
 	VPDPBUSD.BCST    52(CX), Z6, Z4
 	VPDPBUSD.BCST    56(CX), Z6, Z5
-	VMOVDQU64        320(DI), Z6
+	VMOVDQU64        320(SI), Z6
 	VPDPBUSD.BCST    60(CX), Z6, Z3
 	VPDPBUSD.BCST    64(CX), Z6, Z4
 	VPDPBUSD.BCST    68(CX), Z6, Z5
-	VMOVDQU64        384(DI), Z6
+	VMOVDQU64        384(SI), Z6
 	VPDPBUSD.BCST    72(CX), Z6, Z3
 	VPDPBUSD.BCST    76(CX), Z6, Z4
 	VPDPBUSD.BCST    80(CX), Z6, Z5
-	VMOVDQU64        448(DI), Z6
+	VMOVDQU64        448(SI), Z6
 	VPDPBUSD.BCST    84(CX), Z6, Z3
 	VPDPBUSD.BCST    88(CX), Z6, Z4
 	VPDPBUSD.BCST    92(CX), Z6, Z5
-	VCVTPH2PS        (R8), Z6
+	VCVTPH2PS        (DI), Z6
 	VCVTDQ2PS        Z3, Z3
-	VMULPS.BCST      (R9), Z6, Z7
+	VMULPS.BCST      (R10), Z6, Z7
 	VFMADD231PS      Z7, Z3, Z0
 	VCVTDQ2PS        Z4, Z4
-	VMULPS.BCST      4(R9), Z6, Z7
+	VMULPS.BCST      4(R10), Z6, Z7
 	VFMADD231PS      Z7, Z4, Z1
 	VCVTDQ2PS        Z5, Z5
-	VMULPS.BCST      8(R9), Z6, Z7
+	VMULPS.BCST      8(R10), Z6, Z7
 	VFMADD231PS      Z7, Z5, Z2
-	VCVTPH2PS        (R10), Z6
-	VFMADD231PS.BCST (AX), Z6, Z0
-	VFMADD231PS.BCST 4(AX), Z6, Z1
-	VFMADD231PS.BCST 8(AX), Z6, Z2
-	ADDQ             $0x00000200, DI
+	VCVTPH2PS        (R9), Z6
+	VFMADD231PS.BCST (R12), Z6, Z0
+	VFMADD231PS.BCST 4(R12), Z6, Z1
+	VFMADD231PS.BCST 8(R12), Z6, Z2
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x00000060, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x0c, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x0c, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x0c, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x0c, R12
+	DECQ             R11
 	JNZ              loop3
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z2, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z2, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t3
 	VZEROUPPER
 	RET
 
@@ -16427,103 +16731,109 @@ t2:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R8
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
 loop2:
 	VPXORD           Z2, Z2, Z2
 	VPXORD           Z3, Z3, Z3
-	VMOVDQU64        (DI), Z4
+	VMOVDQU64        (SI), Z4
 	VPDPBUSD.BCST    (CX), Z4, Z2
 	VPDPBUSD.BCST    4(CX), Z4, Z3
-	VMOVDQU64        64(DI), Z4
+	VMOVDQU64        64(SI), Z4
 	VPDPBUSD.BCST    8(CX), Z4, Z2
 	VPDPBUSD.BCST    12(CX), Z4, Z3
-	VMOVDQU64        128(DI), Z4
+	VMOVDQU64        128(SI), Z4
 	VPDPBUSD.BCST    16(CX), Z4, Z2
 	VPDPBUSD.BCST    20(CX), Z4, Z3
-	VMOVDQU64        192(DI), Z4
+	VMOVDQU64        192(SI), Z4
 	VPDPBUSD.BCST    24(CX), Z4, Z2
 	VPDPBUSD.BCST    28(CX), Z4, Z3
-	VMOVDQU64        256(DI), Z4
+	VMOVDQU64        256(SI), Z4
 	VPDPBUSD.BCST    32(CX), Z4, Z2
 	VPDPBUSD.BCST    36(CX), Z4, Z3
-	VMOVDQU64        320(DI), Z4
+	VMOVDQU64        320(SI), Z4
 	VPDPBUSD.BCST    40(CX), Z4, Z2
 	VPDPBUSD.BCST    44(CX), Z4, Z3
-	VMOVDQU64        384(DI), Z4
+	VMOVDQU64        384(SI), Z4
 	VPDPBUSD.BCST    48(CX), Z4, Z2
 	VPDPBUSD.BCST    52(CX), Z4, Z3
-	VMOVDQU64        448(DI), Z4
+	VMOVDQU64        448(SI), Z4
 	VPDPBUSD.BCST    56(CX), Z4, Z2
 	VPDPBUSD.BCST    60(CX), Z4, Z3
-	VCVTPH2PS        (R8), Z4
+	VCVTPH2PS        (DI), Z4
 	VCVTDQ2PS        Z2, Z2
-	VMULPS.BCST      (R9), Z4, Z5
+	VMULPS.BCST      (R10), Z4, Z5
 	VFMADD231PS      Z5, Z2, Z0
 	VCVTDQ2PS        Z3, Z3
-	VMULPS.BCST      4(R9), Z4, Z5
+	VMULPS.BCST      4(R10), Z4, Z5
 	VFMADD231PS      Z5, Z3, Z1
-	VCVTPH2PS        (R10), Z4
-	VFMADD231PS.BCST (AX), Z4, Z0
-	VFMADD231PS.BCST 4(AX), Z4, Z1
-	ADDQ             $0x00000200, DI
+	VCVTPH2PS        (R9), Z4
+	VFMADD231PS.BCST (R12), Z4, Z0
+	VFMADD231PS.BCST 4(R12), Z4, Z1
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x00000040, CX
-	ADDQ             $0x20, R8
-	ADDQ             $0x08, R9
-	ADDQ             $0x20, R10
-	ADDQ             $0x08, AX
-	DECQ             SI
+	ADDQ             $0x20, DI
+	ADDQ             $0x08, R10
+	ADDQ             $0x20, R9
+	ADDQ             $0x08, R12
+	DECQ             R11
 	JNZ              loop2
-	VMOVUPS          Z0, (BX)
-	ADDQ             DX, BX
-	VMOVUPS          Z1, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             DX, CX
+	VMOVUPS          Z1, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t2
 	VZEROUPPER
 	RET
 
 t1:
 	VPXORD Z0, Z0, Z0
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), DX
-	MOVQ   32(AX), R8
-	MOVQ   16(AX), R9
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), DX
+	MOVQ   64(AX), R10
+	MOVQ   40(AX), R11
 
 loop1:
 	VPXORD           Z1, Z1, Z1
-	VMOVDQU64        (DI), Z2
+	VMOVDQU64        (SI), Z2
 	VPDPBUSD.BCST    (CX), Z2, Z1
-	VMOVDQU64        64(DI), Z2
+	VMOVDQU64        64(SI), Z2
 	VPDPBUSD.BCST    4(CX), Z2, Z1
-	VMOVDQU64        128(DI), Z2
+	VMOVDQU64        128(SI), Z2
 	VPDPBUSD.BCST    8(CX), Z2, Z1
-	VMOVDQU64        192(DI), Z2
+	VMOVDQU64        192(SI), Z2
 	VPDPBUSD.BCST    12(CX), Z2, Z1
-	VMOVDQU64        256(DI), Z2
+	VMOVDQU64        256(SI), Z2
 	VPDPBUSD.BCST    16(CX), Z2, Z1
-	VMOVDQU64        320(DI), Z2
+	VMOVDQU64        320(SI), Z2
 	VPDPBUSD.BCST    20(CX), Z2, Z1
-	VMOVDQU64        384(DI), Z2
+	VMOVDQU64        384(SI), Z2
 	VPDPBUSD.BCST    24(CX), Z2, Z1
-	VMOVDQU64        448(DI), Z2
+	VMOVDQU64        448(SI), Z2
 	VPDPBUSD.BCST    28(CX), Z2, Z1
-	VCVTPH2PS        (DX), Z2
+	VCVTPH2PS        (DI), Z2
 	VCVTDQ2PS        Z1, Z1
-	VMULPS.BCST      (R8), Z2, Z2
+	VMULPS.BCST      (DX), Z2, Z2
 	VFMADD231PS      Z2, Z1, Z0
 	VCVTPH2PS        (R9), Z2
-	VFMADD231PS.BCST (AX), Z2, Z0
-	ADDQ             $0x00000200, DI
+	VFMADD231PS.BCST (R11), Z2, Z0
+	ADDQ             $0x00000200, SI
 	ADDQ             $0x00000020, CX
-	ADDQ             $0x20, DX
-	ADDQ             $0x04, R8
+	ADDQ             $0x20, DI
+	ADDQ             $0x04, DX
 	ADDQ             $0x20, R9
-	ADDQ             $0x04, AX
-	DECQ             SI
+	ADDQ             $0x04, R11
+	DECQ             R10
 	JNZ              loop1
-	VMOVUPS          Z0, (BX)
+	MOVQ             BX, CX
+	VMOVUPS          Z0, (CX)
+	ADDQ             $0x40, BX
+	DECQ             R8
+	JNZ              t1
 	VZEROUPPER
 	RET
 

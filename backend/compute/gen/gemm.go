@@ -10,7 +10,7 @@ import (
 
 // Offsets in gemmArgs.
 const (
-	gemmW, gemmD, gemmM, gemmX, gemmSX, gemmXS, gemmInit, gemmXF, gemmN, gemmY, gemmStride = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80
+	gemmW, gemmD, gemmM, gemmX, gemmSX, gemmXS, gemmInit, gemmXF, gemmN, gemmY, gemmStride, gemmPanels = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88
 )
 
 type gemmKind struct {
@@ -55,8 +55,9 @@ func (k gemmKind) blockBytes() int {
 	return 512
 }
 
-// gemm512 writes the AVX-512 VNNI kernel of a kind: one panel of 16 rows by a
-// tile of 1 to 8 tokens.
+// gemm512 writes the AVX-512 VNNI kernel of a kind: panels of 16 rows, which lie
+// one behind the other, by a tile of 1 to 8 tokens. To return after each panel would
+// keep the memory waiting.
 //
 // Registers: one accumulator of float32 and one of int32 per token, one vector
 // of weights, one each of scales and minima. Per block of 32 columns and token:
@@ -71,14 +72,18 @@ func gemm512(k gemmKind) {
 	stride := field(a, gemmStride)
 	SHLQ(Imm(2), stride)
 	y := field(a, gemmY)
-	n := field(a, gemmN)
-	w := field(a, gemmW)
+	w, d, panels := field(a, gemmW), field(a, gemmD), field(a, gemmPanels)
+	var m reg.GPVirtual
+	if k.min {
+		m = field(a, gemmM)
+	}
 	for i := 1; i < tile; i++ {
 		CMPQ(t, Imm(uint64(i)))
 		JEQ(LabelRef(fmt.Sprintf("t%d", i)))
 	}
 	for i := tile; i >= 1; i-- {
-		Label(fmt.Sprintf("t%d", i))
+		panel := fmt.Sprintf("t%d", i)
+		Label(panel)
 		var acc []reg.VecVirtual
 		for range i {
 			r := ZMM()
@@ -86,23 +91,28 @@ func gemm512(k gemmKind) {
 			acc = append(acc, r)
 		}
 		if k.float {
-			gemmFloatTile(k, a, w, n, i, acc)
+			gemmFloatTile(k, a, w, i, acc)
 		} else {
-			gemmIntTile(k, a, w, n, i, acc)
+			gemmIntTile(k, a, w, d, m, i, acc)
 		}
+		row := GP64()
+		MOVQ(y, row)
 		for j, r := range acc {
 			if j > 0 {
-				ADDQ(stride, y)
+				ADDQ(stride, row)
 			}
-			VMOVUPS(r, Mem{Base: y})
+			VMOVUPS(r, Mem{Base: row})
 		}
+		ADDQ(Imm(64), y)
+		DECQ(panels)
+		JNZ(LabelRef(panel))
 		VZEROUPPER()
 		RET()
 	}
 }
 
-func gemmFloatTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) {
-	x := field(a, gemmXF)
+func gemmFloatTile(k gemmKind, a, w reg.Register, t int, acc []reg.VecVirtual) {
+	x, n := field(a, gemmXF), field(a, gemmN)
 	loop := fmt.Sprintf("loop%d", t)
 	Label(loop)
 	wz := ZMM()
@@ -121,11 +131,11 @@ func gemmFloatTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual
 	JNZ(LabelRef(loop))
 }
 
-func gemmIntTile(k gemmKind, a, w, n reg.Register, t int, acc []reg.VecVirtual) {
-	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
-	var m, xs, init reg.GPVirtual
+func gemmIntTile(k gemmKind, a, w, d, m reg.Register, t int, acc []reg.VecVirtual) {
+	x, sx, n := field(a, gemmX), field(a, gemmSX), field(a, gemmN)
+	var xs, init reg.GPVirtual
 	if k.min {
-		m, xs = field(a, gemmM), field(a, gemmXS)
+		xs = field(a, gemmXS)
 	}
 	if k.offset {
 		init = field(a, gemmInit)
