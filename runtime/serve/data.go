@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coppice-run/coppice/lang"
@@ -183,20 +184,21 @@ type runMeta struct {
 type runFiles struct {
 	dir    string
 	meta   runMeta
-	events *eventFile // while the run is driven
-	bytes  int64      // of all of them, once the run is over
+	events *eventFile   // while the run is driven
+	bytes  atomic.Int64 // of all of them when they were measured last
 }
 
-// measure finds out how much the files of a run that is over take.
+// measure finds out how much the files of a run take.
 func (f *runFiles) measure() {
-	f.bytes = 0
+	sum := int64(0)
+	defer func() { f.bytes.Store(sum) }()
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return // nothing that can be counted
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {
-			f.bytes += info.Size()
+			sum += info.Size()
 		}
 	}
 }
@@ -225,6 +227,7 @@ func (h *shelf) create(meta runMeta) (*runFiles, error) {
 		os.RemoveAll(f.dir)
 		return nil, &keepError{"the run", err}
 	}
+	f.measure()
 	return f, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -272,6 +273,43 @@ func TestKeptBytesOfAKey(t *testing.T) {
 		t.Error(status)
 	}
 	c.refused("/v1/programs", looks, http.StatusTooManyRequests, "")
+}
+
+// A run at work that keeps too much ends, after runs that are over made room for it.
+func TestKeptBytesOfARunAtWork(t *testing.T) {
+	const most = 600_000
+	dir := t.TempDir()
+	m := looksModel()
+	m.OnRegexp("Go on").Reply(strings.Repeat("seen and written ", 20))
+	c, stop := serveIn(t, dir, m, func(c *Config) {
+		c.Keys = []Key{{Name: "a", Secret: "secret-of-a", Limits: KeyLimits{KeptBytes: most}}}
+	})
+	defer stop()
+	c.key = "secret-of-a"
+	c.ok("/v1/programs", looks)
+	c.ok("/v1/programs", "coppice: 1\nname: long\ninputs: {n: int}\nsteps:\n  - repeat:\n      name: more\n      max: 1000\n      index: i\n      until: i + 1 >= n\n      steps:\n        - user: Go on.\n        - gen: {name: x}\n  - return: n\n")
+	small := c.ok("/v1/programs/looks/runs", tree{"inputs": tree{"topic": "x"}, "wait": true})["id"]
+	fits := c.ok("/v1/programs/long/runs", tree{"inputs": tree{"n": 3}, "wait": true})
+	require.Equal(t, "finished", fits["status"], "%v", fits)
+	over := c.ok("/v1/programs/long/runs", tree{"inputs": tree{"n": 1000}, "wait": true})
+	assert.Equal(t, "failed", over["status"])
+	assert.Equal(t, "storage_full", at(over, "error", "code"), "%v", over["error"])
+	for _, gone := range []any{small, fits["id"]} {
+		if status, _ := c.call("GET", "/v1/runs/"+gone.(string), nil); status != http.StatusNotFound {
+			t.Errorf("%v is %d", gone, status)
+		}
+	}
+	bytes := int64(0)
+	require.NoError(t, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if info, ierr := d.Info(); err == nil && ierr == nil && !d.IsDir() {
+			bytes += info.Size()
+		}
+		return err
+	}))
+	assert.Less(t, bytes, int64(most)*3/2)
+	assert.Greater(t, bytes, int64(most)/2)
+	again := c.ok("/v1/programs/looks/runs", tree{"inputs": tree{"topic": "x"}, "wait": true})
+	assert.Equal(t, "finished", again["status"], "%v", again)
 }
 
 // What nodes took that were cancelled or failed is in the metrics.

@@ -394,7 +394,9 @@ func (s *Server) replace(t *tenant, x *run, other func(*tenant, *runFiles) *run)
 		return nil, err
 	}
 	defer s.wg.Done()
-	y := other(t, &runFiles{dir: x.files.dir, meta: x.files.meta})
+	f := &runFiles{dir: x.files.dir, meta: x.files.meta}
+	f.measure()
+	y := other(t, f)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.runs[x.id] = y

@@ -14,12 +14,13 @@ const (
 	runInterrupted = "interrupted"
 )
 
-// keptBytes is what the files of the run take, if it is over.
+// keptBytes is what the files of the run take; of one at work it is what they took
+// a little while ago. The tenant's lock is held.
 func (r *run) keptBytes() int64 {
-	if !r.over() || r.files == nil {
+	if r.files == nil {
 		return 0
 	}
-	return r.files.bytes
+	return r.files.bytes.Load()
 }
 
 func (r *run) status() string {

@@ -265,10 +265,13 @@ func (s *Server) keep(t *tenant, r *run, q *runRequest, vars map[string]any) err
 	if err != nil {
 		return err
 	}
-	r.files, err = t.shelf.create(runMeta{
+	files, err := t.shelf.create(runMeta{
 		Run: r.id, Program: r.program, BuiltIn: q.builtIn, Graph: graph, Inputs: g.EncodeInputs(vars), Seed: q.seed,
 		CacheSalt: q.cacheSalt, Chat: q.chat, Attached: q.attached, Created: r.created,
 	})
+	t.mu.Lock() // the run is known already
+	r.files = files
+	t.mu.Unlock()
 	return err
 }
 
@@ -303,6 +306,20 @@ func (t *tenant) forget(l *Limits, now time.Time) (gone []*run) {
 	return gone
 }
 
+// weigh measures a run at work. Where its tenant keeps more than it may, runs that are
+// over are deleted, and if that is not enough this one ends.
+func (s *Server) weigh(t *tenant, r *run) {
+	r.files.measure()
+	t.mu.Lock()
+	gone := t.forget(&s.cfg.Limits, time.Now())
+	full := t.full(0)
+	t.mu.Unlock()
+	s.removeRuns(gone)
+	if full {
+		r.cancel(t.errFull())
+	}
+}
+
 // runSink counts what the events of a run tell and passes them on.
 type runSink struct {
 	m      *metrics
@@ -311,6 +328,9 @@ type runSink struct {
 	run    *run
 	work   *workClock
 	takeUp *takeUp // nil of a run that began here
+	weigh  func()  // is called when the run has kept some more; nil where nothing bounds it
+	grown  int64   // bytes of events since
+	step   int64   // bytes of events that are some more
 	last   uint64  // number of the last event that was told
 	end    *runtime.Event
 	broken error // why nothing more can be told
@@ -381,7 +401,12 @@ func (k *runSink) note(e runtime.Event) {
 		return
 	}
 	if f := k.run.files; f != nil {
+		size := f.events.size
 		err := f.events.append(e)
+		if k.grown += f.events.size - size; k.weigh != nil && k.grown >= k.step {
+			k.grown = 0
+			defer k.weigh()
+		}
 		if err == nil && f.events.size > f.events.most {
 			events, _ := kept(k.run.log)
 			err = f.events.rewrite(append(events, e))
@@ -409,6 +434,9 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, run: r, work: work, takeUp: q.takeUp}
 	if q.takeUp != nil {
 		sink.last = q.takeUp.last
+	}
+	if most := int64(t.quota.limits.KeptBytes); most > 0 && r.files != nil {
+		sink.weigh, sink.step = func() { s.weigh(t, r) }, min(1<<20, max(4<<10, most/1024))
 	}
 	report, err := s.runProgram(ctx, t, r, q, sink)
 	cause := context.Cause(ctx)

@@ -66,7 +66,7 @@ func newTenants(keys []Key, now func() time.Time) (*tenants, error) {
 	return t, nil
 }
 
-// keptBytes is what the tenant's programs and the runs that are over take of the
+// keptBytes is what the tenant's programs and runs take of the
 // folder that they are kept in. t.mu is held.
 func (t *tenant) keptBytes() int64 {
 	n := int64(0)

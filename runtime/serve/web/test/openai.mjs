@@ -105,11 +105,18 @@ await check("tools", async () => {
 });
 
 await check("a loop of tools", async () => {
+  // The function is called and its result given back as often as rounds are allowed;
+  // what a small model would say by itself in between is not for this to judge.
+  const places = [];
+  const weather = ({ place }) => (places.push(place), "sunny");
   const runner = client.chat.completions.runTools({
-    ...ask, max_tokens: 400,
-    tools: [{ type: "function", function: { name: "weather", parse: JSON.parse, function: () => "sunny", parameters: place } }],
+    ...ask, max_tokens: 400, tool_choice: "required", parallel_tool_calls: false,
+    tools: [{ type: "function", function: { name: "weather", parse: JSON.parse, function: weather, parameters: place } }],
   }, { maxChatCompletions: 2 });
   await runner.done();
+  assert.equal(places.length, 2);
+  assert.ok(places.every((p) => typeof p === "string"));
+  assert.equal(runner.messages.filter((m) => m.role === "tool" && m.content === "sunny").length, 2);
 });
 
 await check("completions", async () => {
