@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -251,6 +252,28 @@ func TestBadFilesAreRefused(t *testing.T) {
 		_, err := Parse(c.data)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: got %v, want %v with %q", c.name, err, c.want, c.text)
+		}
+	}
+}
+
+// TestCountsTakeNoMemory: a count that the file could just hold makes no list before
+// what it counts is there.
+func TestCountsTakeNoMemory(t *testing.T) {
+	pad := make([]byte, 32<<20)
+	for name, data := range map[string][]byte{
+		"keys":    append(header(3, 0, uint64(len(pad)/16), "", uint32(0), uint8(1)), pad...),
+		"tensors": append(header(3, uint64(len(pad)/40), 0, uint64(1<<40)), pad...),
+		"array":   append(header(3, 0, 1, "k", uint32(9), uint32(8), uint64(len(pad)/8-9), uint64(1<<40)), pad...),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse(data)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+			t.Errorf("%s: %d bytes for a file that is refused", name, n)
 		}
 	}
 }

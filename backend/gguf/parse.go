@@ -125,8 +125,8 @@ func parse(data []byte) (*File, error) {
 	f := &File{Version: version, size: len(data)}
 	nTensors := r.count(8+4+8+4+8, "the number of tensors")
 	nKeys := r.count(8+1+4+1, "the number of metadata keys")
-	metaOffsets := make([]value, 0, nKeys)
-	names := make([][2]int, 0, nKeys) // where each key lies
+	var metaOffsets []value // these two grow with what is read: the count may be a lie
+	var names [][2]int      // where each key lies
 	for range nKeys {
 		key := r.string("a metadata key")
 		end := r.at
@@ -141,7 +141,7 @@ func parse(data []byte) (*File, error) {
 		metaOffsets = append(metaOffsets, v)
 	}
 	tableAt := r.at
-	for range nTensors {
+	for i := 0; i < nTensors && r.err == nil; i++ {
 		r.skipTensor()
 	}
 	if r.err != nil {
