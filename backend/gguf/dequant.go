@@ -30,7 +30,7 @@ func init() {
 func Dequantize(t Type, src []byte, dst []float32) error {
 	decode, ok := decoders[t]
 	if !ok {
-		return unsupportedf("cannot decode tensors of %s; use a file in F16, Q8_0, Q4_0 or Q4_K", t)
+		return unsupportedf("values stored as %s are not decoded, only %s: take a file in one of these", t, readable())
 	}
 	if err := checkBlocks(t, len(src), len(dst)); err != nil {
 		return err

@@ -265,7 +265,7 @@ func (f *File) readTensors(data []byte, at, n int) error {
 		}
 		switch {
 		case t.Type.BlockSize() == 0:
-			return unsupportedf("tensor %q is stored as %s, which is not known; use a file in F16, Q8_0 or Q4_K", name, t.Type)
+			return unsupportedf("tensor %q is stored as %s, which is not known, only %s: take a file in one of these", name, t.Type, readable())
 		case row%t.Type.BlockSize() != 0:
 			return corruptf(at, "tensor %q has rows of %d values, which do not fill blocks of %s (%d)", name, row, t.Type, t.Type.BlockSize())
 		case offset%align != 0:

@@ -2,7 +2,10 @@ package gguf
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 )
 
 // Type is the storage format of a tensor. The numbers are those of ggml_type in
@@ -71,6 +74,15 @@ func (t Type) RowBytes(n int) int {
 		return 0
 	}
 	return n / l.values * l.bytes
+}
+
+// readable lists the types that Dequantize reads, for messages.
+func readable() string {
+	var names []string
+	for _, t := range slices.Sorted(maps.Keys(decoders)) {
+		names = append(names, t.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 // Readable tells whether Dequantize reads the type.

@@ -95,8 +95,8 @@ func (f *familyFile) open(t testing.TB) *gguf.File {
 
 // TestFamiliesAgainstPyTorch compares each family with PyTorch transformers: with
 // attention in float32 the logits are within 1e-3, and the greedy continuation is
-// the same. (GELU goes through half floats, as in llama.cpp, which costs 1e-3.)
-// With attention in bfloat16, as in use, they stay close.
+// the same. (All are within 1e-5 but gemma, whose GELU goes through half floats, as
+// in llama.cpp.) With attention in bfloat16, as in use, they stay close.
 func TestFamiliesAgainstPyTorch(t *testing.T) {
 	files, err := filepath.Glob("testdata/families/*.json")
 	if err != nil || len(files) < 13 {
@@ -127,8 +127,8 @@ func TestFamiliesAgainstPyTorch(t *testing.T) {
 				}
 				continue
 			}
-			if strings.HasPrefix(name, "gemma") && v.opts.Float32Attention {
-				v.bound = 2e-3
+			if !strings.HasPrefix(name, "gemma") && v.opts.Float32Attention {
+				v.bound = 1e-5
 			}
 			t.Run(name+"/"+v.name, func(t *testing.T) { f.compare(t, v.opts, v.bound) })
 		}

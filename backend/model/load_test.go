@@ -73,7 +73,11 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 		{"rope", set("llama.rope.scaling.type", "dynamic"), `rope scaling "dynamic"`},
 		{"renamed", tensor("blk.1.ffn_up.weight", func(x *gguf.Tensor) { x.Name = "other" }), "blk.1.ffn_up.weight is missing"},
 		{"turned", tensor("blk.1.ffn_up.weight", func(x *gguf.Tensor) { x.Shape = []int{x.Shape[1], x.Shape[0]} }), "blk.1.ffn_up.weight has shape [96 64], want [64 96]"},
-		{"type", tensor("blk.0.attn_q.weight", func(x *gguf.Tensor) { x.Type = 26 }), "attn_q.weight is stored as I32"},
+		{"type", tensor("blk.0.attn_q.weight", func(x *gguf.Tensor) { x.Type = 26 }), "attn_q.weight: unsupported GGUF file: values stored as I32 are not decoded, only F32, F16, Q4_0"},
+		{"no rows", tensor("token_embd.weight", func(x *gguf.Tensor) { x.Shape[1], x.Data = 0, nil }), "token_embd.weight has shape"},
+		{"biases", func(meta []gguf.KV, tensors []gguf.Tensor) ([]gguf.KV, []gguf.Tensor) {
+			return meta, append(tensors, gguf.Tensor{Name: "blk.0.attn_q.bias", Type: gguf.F32, Shape: []int{2}, Data: make([]byte, 8)})
+		}, "blk.0.attn_q.bias is not one of family llama"},
 		{"embedding", tensor("token_embd.weight", func(x *gguf.Tensor) { x.Shape = []int{x.Shape[0] * x.Shape[1]} }), "token_embd.weight has shape"},
 	} {
 		m, err := Load(tinySpecs()["llama"].edit(t, c.edit), Options{Threads: 1})
@@ -88,6 +92,47 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 		if c.name == "family" != errors.Is(err, ErrUnknownFamily) {
 			t.Errorf("%s: %q matches ErrUnknownFamily wrongly", c.name, err)
 		}
+	}
+}
+
+// TestUnreadableTypes: a matrix of each type that a file may hold is loaded, or its
+// name, its type and the types that are loaded are told.
+func TestUnreadableTypes(t *testing.T) {
+	refused := 0
+	for typ := gguf.Type(0); typ < 64; typ++ {
+		_, ok := kindOf(typ)
+		if ok != typ.Readable() {
+			t.Errorf("%v has a kind: %v, is decoded: %v", typ, ok, typ.Readable())
+		}
+		size := typ.BlockSize()
+		if ok || size == 0 {
+			continue
+		}
+		refused++
+		s := tinySpecs()["llama"]
+		s.dim = 256 // whole blocks of every type
+		f := s.edit(t, func(meta []gguf.KV, tensors []gguf.Tensor) ([]gguf.KV, []gguf.Tensor) {
+			for i := range tensors {
+				if x := &tensors[i]; x.Name == "blk.1.ffn_up.weight" {
+					x.Type, x.Data = typ, make([]byte, typ.RowBytes(x.Shape[0]*x.Shape[1]))
+				}
+			}
+			return meta, tensors
+		})
+		m, err := Load(f, Options{Threads: 1})
+		if err == nil {
+			m.Close()
+			t.Errorf("%v: no error", typ)
+			continue
+		}
+		for _, want := range []string{"blk.1.ffn_up.weight", "stored as " + typ.String(), "Q4_K"} {
+			if !strings.Contains(err.Error(), want) || !errors.Is(err, gguf.ErrUnsupported) {
+				t.Errorf("%v: %v, want it to say %q", typ, err, want)
+			}
+		}
+	}
+	if refused < 15 {
+		t.Errorf("%d types refused", refused)
 	}
 }
 

@@ -16,8 +16,8 @@ type rope struct {
 // Scaling follows the keys that llama.cpp's converter writes: linear divides
 // positions by the factor; yarn interpolates low frequencies only (Peng et al.,
 // "YaRN: Efficient Context Window Extension of Large Language Models", 2023,
-// section 3.2 to 3.4); longrope divides by the factors in the tensors
-// rope_factors_long.weight and rope_factors_short.weight; Llama 3 ships the divisors as tensor rope_freqs.weight.
+// section 3.2 to 3.4); longrope divides by the factors in one of two tensors; Llama 3
+// ships the divisors as tensor rope_freqs.weight.
 func (m *Model) setRope(l *loader) error {
 	c := &m.cfg
 	n := c.RopeDim / 2
@@ -67,15 +67,21 @@ func (m *Model) setRope(l *loader) error {
 	return nil
 }
 
+// The two sets of factors of longrope.
+const (
+	ropeFactorsLong  = "rope_factors_long.weight"
+	ropeFactorsShort = "rope_factors_short.weight"
+)
+
 // longRope divides each frequency by a factor of the file: one set for models as
 // they were trained, one for those whose context was stretched. The context of
 // the file says which, so that a prompt's length never changes how it begins.
 func (m *Model) longRope(l *loader, r *metaReader, global *rope) error {
 	c := &m.cfg
 	orig := r.count("rope.scaling.original_context_length", c.ContextLength, maxContext)
-	name, stretch := "rope_factors_short.weight", max(1, float64(c.ContextLength)/float64(orig))
+	name, stretch := ropeFactorsShort, max(1, float64(c.ContextLength)/float64(orig))
 	if c.ContextLength > orig {
-		name = "rope_factors_long.weight"
+		name = ropeFactorsLong
 	}
 	global.mag = 1
 	if stretch > 1 {
