@@ -83,7 +83,7 @@ type Config struct {
 
 	// Pages is the size of the KV pool in pages of 16 tokens. Without it,
 	// MemoryBytes decides, 1 GiB if that is 0 too; never more than MaxSeqs
-	// whole contexts need, and beyond 64 whole groups, see model.PageGroup.
+	// whole contexts need, and whole groups, see model.PageGroup.
 	Pages       int
 	MemoryBytes int64
 	// TotalBytes bounds the model, the logits of a step, keys and values together;
@@ -167,9 +167,7 @@ func (c *Config) setDefaults() error {
 		if c.Pages == 0 {
 			return fmt.Errorf("engine: %d bytes of memory for keys and values, and a page of 16 tokens takes %d", c.MemoryBytes, c.Model.PageBytes())
 		}
-		if c.Pages > 2*model.PageGroup {
-			c.Pages -= c.Pages % model.PageGroup
-		}
+		c.Pages = model.WholePages(c.Pages) // what is reserved is within the budget too
 	}
 	if c.Clock == nil {
 		start := time.Now()
@@ -193,7 +191,7 @@ func (c *Config) budget() error {
 	page := int64(c.Model.PageBytes())
 	used += c.TierBytes
 	left := c.TotalBytes - used
-	if need := page * int64(max(1, c.Pages)); left < need {
+	if need := page * int64(model.ReservedPages(max(1, c.Pages))); left < need {
 		return fmt.Errorf("engine: %w: %d bytes of memory in all, and %s takes %d; keys and values need at least %d more",
 			backend.ErrInvalid, c.TotalBytes, c.fixed(), used, need)
 	}

@@ -219,6 +219,13 @@ func TestTotalBytes(t *testing.T) {
 	if err := c.setDefaults(); err != nil || c.Pages != 10 {
 		t.Errorf("%d pages (%v), want 10", c.Pages, err)
 	}
+	for pages := 1; pages < 300; pages += 7 {
+		c = cfg
+		c.TotalBytes = alone + int64(pages*sized.PageBytes())
+		if err := c.setDefaults(); err != nil || model.ReservedPages(c.Pages) > pages {
+			t.Errorf("a budget of %d pages: a pool of %d, %d are reserved (%v)", pages, c.Pages, model.ReservedPages(c.Pages), err)
+		}
+	}
 	c = cfg
 	c.MemoryBytes = 1 << 20
 	if err := c.setDefaults(); !errors.Is(err, backend.ErrInvalid) {

@@ -70,12 +70,7 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 	if pages <= 0 {
 		return nil, fmt.Errorf("model: a KV needs at least one page, got %d", pages)
 	}
-	n := m.storedPage()
-	group := PageGroup
-	for pages <= group/2 {
-		group /= 2
-	}
-	room := (pages + group - 1) / group * group
+	n, group, room := m.storedPage(), groupOf(pages), ReservedPages(pages)
 	if pages > (1<<46)/n || pages > math.MaxInt32/(2*m.cfg.Layers*m.cfg.KVHeads) { // slots are of 32 bits
 		return nil, fmt.Errorf("model: a KV of %d pages of %d bytes is too large", pages, n)
 	}
@@ -104,10 +99,27 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 	return k, nil
 }
 
-// PageGroup is the number of pages of a group. A pool of fewer pages is one group,
-// of as many as the next power of two says; else what the last group lacks is
-// reserved, but never used.
+// PageGroup is the number of pages of a group. A pool of few pages has smaller ones,
+// so that less than a fifth of a pool is not a whole group.
 const PageGroup = 32
+
+func groupOf(pages int) int {
+	group := PageGroup
+	for group > 1 && pages < 4*group {
+		group /= 2
+	}
+	return group
+}
+
+// ReservedPages returns how many pages a pool of so many takes memory for: what its
+// last group lacks is reserved too.
+func ReservedPages(pages int) int {
+	group := groupOf(pages)
+	return (pages + group - 1) / group * group
+}
+
+// WholePages returns the largest pool of whole groups with no more pages.
+func WholePages(pages int) int { return pages - pages%groupOf(pages) }
 
 // slot returns the place of a page's first run, in runs of one page.
 func (k *KV) slot(page int32) int32 {

@@ -32,6 +32,19 @@ func TestKVTypes(t *testing.T) {
 	}
 }
 
+// TestWholePages: what a budget has room for is never less than what is reserved.
+func TestWholePages(t *testing.T) {
+	for n := 1; n < 500; n++ {
+		whole := WholePages(n)
+		if whole < 1 || whole > n || whole*5 < n*4 || ReservedPages(whole) != whole || WholePages(whole) != whole {
+			t.Errorf("%d pages: %d whole, %d reserved for these", n, whole, ReservedPages(whole))
+		}
+		if r := ReservedPages(n); r < n || r-n >= PageGroup {
+			t.Errorf("%d pages: %d reserved", n, r)
+		}
+	}
+}
+
 // TestPageGroups: where a page lies is no other page's, whatever the pool's size, and
 // a pool of whole groups keeps a short sequence together.
 func TestPageGroups(t *testing.T) {
@@ -39,7 +52,7 @@ func TestPageGroups(t *testing.T) {
 		s := tinySpecs()["llama"]
 		s.kv = kind
 		m := s.load(t, 1, 1)
-		for _, c := range []struct{ pages, group int }{{1, 1}, {3, 4}, {6, 8}, {31, 32}, {32, 32}, {40, 32}, {96, 32}} {
+		for _, c := range []struct{ pages, group int }{{1, 1}, {3, 1}, {6, 1}, {31, 4}, {40, 8}, {96, 16}, {129, 32}, {160, 32}} {
 			kv, err := m.NewKV(c.pages)
 			if err != nil {
 				t.Fatal(err)
@@ -47,7 +60,10 @@ func TestPageGroups(t *testing.T) {
 			if kv.group != c.group {
 				t.Errorf("%s: groups of %d pages in a pool of %d, want %d", kind, kv.group, c.pages, c.group)
 			}
-			room := (c.pages + c.group - 1) / c.group * c.group
+			room := ReservedPages(c.pages)
+			if got := kv.mem.Bytes(); len(got) != room*kv.PageBytes() {
+				t.Errorf("%s: a pool of %d takes %d bytes, want those of %d pages", kind, c.pages, len(got), room)
+			}
 			taken := map[int32]bool{}
 			for p := range int32(c.pages) {
 				for part := range kv.parts {
