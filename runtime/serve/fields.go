@@ -253,6 +253,9 @@ func clip(s string) string {
 
 // readBody reads the whole body of a request, up to the limit.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") { // what is inflated has no bound
+		return nil, badRequest("Content-Encoding", "Content-Encoding is %q; bodies are to be sent as they are", clip(e))
+	}
 	limit := s.cfg.Limits.BodyBytes
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)

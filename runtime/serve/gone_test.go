@@ -270,6 +270,27 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// A body is not inflated, so that it has a bound, and the client is told so.
+func TestBodiesAreNotInflated(t *testing.T) {
+	m := puppet.New()
+	m.OnAny().Reply("x")
+	c := serveFor(t, m, nil)
+	for encoding, want := range map[string]int{"gzip": 400, "br": 400, "identity": 200, "": 200} {
+		req, err := http.NewRequest("POST", c.url+"/v1/chat/completions", strings.NewReader(`{"messages":[{"role":"user","content":"x"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Encoding", encoding)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := readAll(t, resp); resp.StatusCode != want || want == 400 && !strings.Contains(text, "Content-Encoding") {
+			t.Errorf("%q: %d %s", encoding, resp.StatusCode, text)
+		}
+	}
+}
+
 // A client that never sends the body it has promised is not waited for.
 func TestBodiesThatNeverCome(t *testing.T) {
 	c := serveFor(t, looksModel(), func(c *Config) { c.Limits.ReadTime = 10 * time.Millisecond })

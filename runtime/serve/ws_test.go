@@ -441,6 +441,45 @@ func TestTooLongMessage(t *testing.T) {
 	}
 }
 
+// Compression is not offered: a message is as long as it is sent, so none grows
+// beyond the limit when it is read. One that is compressed all the same is an error of
+// the protocol, and pieces of one message count together.
+func TestNoMessageGrows(t *testing.T) {
+	c := serveFor(t, looksModel(), func(c *Config) { c.Limits.MessageBytes = 1000 })
+	dial := func() *websocket.Conn {
+		d := websocket.Dialer{EnableCompression: true}
+		conn, resp, err := d.Dial("ws"+strings.TrimPrefix(c.url, "http")+"/v1/ws", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if x := resp.Header.Get("Sec-WebSocket-Extensions"); x != "" {
+			t.Errorf("the server agreed to %q", x)
+		}
+		return conn
+	}
+	conn := dial()
+	// A masked text frame with the bit of a compressed one, and a mask of zeros.
+	if _, err := conn.NetConn().Write([]byte{0xC1, 0x82, 0, 0, 0, 0, '{', '}'}); err != nil {
+		t.Fatal(err)
+	}
+	if _, data, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseProtocolError) {
+		t.Errorf("%s %v", data, err)
+	}
+	conn = dial()
+	w, err := conn.NextWriter(websocket.TextMessage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // the client's buffer is larger: it is flushed as frames of its own
+		w.Write([]byte(strings.Repeat(" ", 5000)))
+	}
+	w.Close()
+	if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseMessageTooBig) {
+		t.Error(err)
+	}
+}
+
 // Many connections, of which some never read and some go away at once, get in
 // nobody's way.
 func TestStalledSockets(t *testing.T) {
