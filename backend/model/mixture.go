@@ -19,7 +19,7 @@ type mixture struct {
 	best   []int      // experts of a token
 	expert int        // that is computed
 
-	fnNorm, fnGather, fnGate, fnAdd func(worker, task int)
+	fnNorm, fnGather, fnAdd func(worker, task int)
 }
 
 // choice is a token of an expert and the weight that its result has.
@@ -35,7 +35,7 @@ func newMixture(w *workspace) *mixture {
 	m.out = make([]float32, chunkTokens*w.dim)
 	m.route = make([]float32, chunkTokens*m.wide)
 	m.chosen = make([][]choice, c.Experts)
-	m.fnNorm, m.fnGather, m.fnGate, m.fnAdd = m.doNorm, m.doGather, m.doGate, m.doAdd
+	m.fnNorm, m.fnGather, m.fnAdd = m.doNorm, m.doGather, m.doAdd
 	return m
 }
 
@@ -63,7 +63,7 @@ func (w *workspace) mixture(n int, l *layer) {
 		w.gemms = append(w.gemms[:0], gemmJob{x.gate, w.gate, w.ffn}, gemmJob{x.up, w.up, w.ffn})
 		w.multiply()
 		w.expect(w.m.cfg.FFN, k, x.down)
-		w.tokens(k, m.fnGate)
+		w.pieces(k, colUnits(w.m.cfg.FFN, 1), w.fnGate)
 		w.gemms = append(w.gemms[:0], gemmJob{x.down, m.out, w.dim})
 		w.multiply()
 		w.tokens(k, m.fnAdd)
@@ -121,8 +121,6 @@ func (m *mixture) doGather(worker, i int) {
 	copy(row, m.h[m.chosen[m.expert][i].token*w.dim:][:c.Dim])
 	w.store(i, row, c.Dim)
 }
-
-func (m *mixture) doGate(worker, i int) { m.w.doGate(worker, i) }
 
 func (m *mixture) doAdd(_, i int) {
 	w, ch := m.w, m.chosen[m.expert][i]

@@ -16,6 +16,7 @@ type tinySpec struct {
 	arch                                 string
 	layers, dim, heads, kvHeads, headDim int
 	ffn, vocab, context, window          int
+	experts                              int         // of which a token goes through two; 0 for no mixture
 	types                                []gguf.Type // of the matrices, in turn
 	tied, ropeFreqs                      bool
 	keyBias                              float64 // added to the biases of the slower half of the pairs
@@ -71,6 +72,9 @@ func (s tinySpec) file(t testing.TB, seed uint64) []byte {
 	if s.window > 0 {
 		meta = append(meta, u("attention.sliding_window", s.window))
 	}
+	if s.experts > 0 {
+		meta = append(meta, u("expert_count", s.experts), u("expert_used_count", 2))
+	}
 	meta = append(meta, s.meta...)
 	var tensors []gguf.Tensor
 	put := func(name string, typ gguf.Type, mean, dev float64, shape ...int) {
@@ -89,8 +93,8 @@ func (s tinySpec) file(t testing.TB, seed uint64) []byte {
 		tensors = append(tensors, gguf.Tensor{Name: name, Type: typ, Shape: shape, Data: data})
 	}
 	next := 0
-	matrix := func(name string, cols, rows int) {
-		put(name, s.types[next%len(s.types)], 0, 1.2/math.Sqrt(float64(cols)), cols, rows)
+	matrix := func(name string, cols int, rows ...int) {
+		put(name, s.types[next%len(s.types)], 0, 1.2/math.Sqrt(float64(cols)), append([]int{cols}, rows...)...)
 		next++
 	}
 	vector := func(name string, n int, mean float64) { put(name, gguf.F32, mean, 0.1, n) }
@@ -112,9 +116,16 @@ func (s tinySpec) file(t testing.TB, seed uint64) []byte {
 		matrix(name("attn_k.weight"), s.dim, kd)
 		matrix(name("attn_v.weight"), s.dim, kd)
 		matrix(name("attn_output.weight"), qd, s.dim)
-		matrix(name("ffn_gate.weight"), s.dim, s.ffn)
-		matrix(name("ffn_up.weight"), s.dim, s.ffn)
-		matrix(name("ffn_down.weight"), s.ffn, s.dim)
+		if s.experts > 0 {
+			matrix(name("ffn_gate_inp.weight"), s.dim, s.experts)
+			matrix(name("ffn_gate_exps.weight"), s.dim, s.ffn, s.experts)
+			matrix(name("ffn_up_exps.weight"), s.dim, s.ffn, s.experts)
+			matrix(name("ffn_down_exps.weight"), s.ffn, s.dim, s.experts)
+		} else {
+			matrix(name("ffn_gate.weight"), s.dim, s.ffn)
+			matrix(name("ffn_up.weight"), s.dim, s.ffn)
+			matrix(name("ffn_down.weight"), s.ffn, s.dim)
+		}
 		if fam.bias {
 			vector(name("attn_q.bias"), qd, 0)
 			vector(name("attn_k.bias"), kd, 0.3)
