@@ -38,11 +38,16 @@ func (m *Matrix) panelArgs(a *gemmArgs, p int) {
 // are written as zeros, so stride and y have room for 16*Panels.
 func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
 	a := gemmArgs{stride: stride, panels: 1}
+	if x.n == 0 {
+		return
+	}
 	if x.n <= TileTokens && inRuns() {
-		m.panelArgs(&a, p0)
 		m.tileArgs(&a, x, 0)
-		a.y, a.panels = &y[p0*PanelRows], p1-p0
-		gemm(m.Kind, &a, x.n)
+		for per := m.panelsPerCall(); p0 < p1; p0 += per {
+			m.panelArgs(&a, p0)
+			a.y, a.panels = &y[p0*PanelRows], min(per, p1-p0)
+			gemm(m.Kind, &a, x.n)
+		}
 		return
 	}
 	var room []byte
@@ -67,6 +72,16 @@ func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
 			}
 		}
 	}
+}
+
+// callBytes bounds the weights that a call of a kernel reads: it cannot be stopped
+// for garbage collection, and a call over a whole task of a large output matrix
+// would take a millisecond.
+const callBytes = 512 << 10
+
+// panelsPerCall is how many panels are that large, at least one.
+func (m *Matrix) panelsPerCall() int {
+	return max(1, callBytes*m.panels/max(1, m.Bytes()))
 }
 
 // MulTo is Mul with a destination for each token, of length m.Rows or more.

@@ -153,6 +153,41 @@ func TestQuantiseKernel(t *testing.T) {
 	})
 }
 
+// TestPartsOfARow: a token that is stored in parts, in any order, is what it is as a
+// whole, with each tier and with the reference.
+func TestPartsOfARow(t *testing.T) {
+	compare := func(t *testing.T) {
+		r := rand.New(rand.NewPCG(3, 5))
+		for _, n := range []int{1, 3, 8, 11} {
+			for _, cols := range []int{40, 256, 300, 544, 1000, 1536} {
+				got, want := NewActs(n, cols), NewActs(n, cols)
+				got.Reset(n, cols)
+				want.Reset(n, cols)
+				for i := range n {
+					x := make([]float32, (cols+BlockCols-1)/BlockCols*BlockCols)
+					copy(x, randFloats(r, cols, 2))
+					want.SetRow(i, x, 1<<forms-1)
+					for from := (cols - 1) / PartCols * PartCols; from >= 0; from -= PartCols {
+						got.SetPart(i, from, x[from:min(len(x), from+PartCols)], 1<<forms-1)
+					}
+				}
+				what := fmt.Sprint(n, " tokens of ", cols)
+				sameBits(t, what, got.f, want.f)
+				for form := range Floats {
+					got, want := &got.quants[form], &want.quants[form]
+					if !slices.Equal(got.q, want.q) || !slices.Equal(got.init, want.init) || !slices.Equal(got.init2, want.init2) {
+						t.Errorf("%s, form %d: integers differ", what, form)
+					}
+					sameBits(t, what, got.sx, want.sx)
+					sameBits(t, what, got.xs, want.xs)
+				}
+			}
+		}
+	}
+	withGo(func() { t.Run("go", compare) })
+	tiers(t, compare)
+}
+
 func TestGemmKernels(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	tiers(t, func(t *testing.T) {
@@ -170,6 +205,45 @@ func TestGemmKernels(t *testing.T) {
 				sameBits(t, fmt.Sprintf("%v %d tokens %dx%d", kind, n, rows, cols), got, want)
 			}
 		}
+	})
+}
+
+// TestGemmRuns: products over some of the panels, none of them, and more than a call
+// takes, and with a destination for each token, are those of one panel at a time.
+func TestGemmRuns(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 6))
+	tiers(t, func(t *testing.T) {
+		for kind := Float32; kind < kinds; kind++ {
+			const cols = 2048
+			m := randMatrix(r, kind, 1+PanelRows*(2+callBytes/MatrixBytes(kind, PanelRows, cols)), cols)
+			if per := m.panelsPerCall(); per >= m.Panels() || per < 2 {
+				t.Fatalf("%v: %d of %d panels a call", kind, per, m.Panels())
+			}
+			stride := m.Panels() * PanelRows
+			for _, n := range []int{1, 3, 8, 9} {
+				x := randActs(r, n, cols)
+				want := make([]float32, n*stride)
+				withGo(func() { m.Mul(want, stride, x, 0, m.Panels()) })
+				for _, cut := range [][2]int{{0, m.Panels()}, {1, m.Panels() - 1}, {m.Panels() - 1, m.Panels()}, {2, 2}, {m.Panels(), m.Panels()}} {
+					got, part := make([]float32, n*stride), make([]float32, n*stride)
+					rows := make([][]float32, n)
+					for i := range n {
+						lo, hi := i*stride+cut[0]*PanelRows, i*stride+cut[1]*PanelRows
+						copy(part[lo:hi], want[lo:hi])
+						rows[i] = make([]float32, m.Rows)
+					}
+					m.Mul(got, stride, x, cut[0], cut[1])
+					sameBits(t, fmt.Sprintf("%v %d tokens, panels %v", kind, n, cut), got, part)
+					m.MulTo(rows, x, cut[0], cut[1])
+					for i, row := range rows {
+						sameBits(t, fmt.Sprintf("%v token %d of %d, panels %v", kind, i, n, cut), row, part[i*stride:][:m.Rows])
+					}
+				}
+			}
+		}
+		none := NewActs(1, 64)
+		none.Reset(0, 64)
+		randMatrix(r, Int8, 20, 64).Mul(nil, 0, none, 0, 2)
 	})
 }
 
