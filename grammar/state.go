@@ -174,6 +174,26 @@ func (s State) Jump() ([]int32, State) {
 	return out, s
 }
 
+// Likely is the tokens that the tokenizer makes of the forced text that Jump
+// leaves to the model, nil where it leaves none. The last ones may turn out
+// otherwise, since they may merge with what follows: they are a guess, and hardly
+// ever a wrong one. A model that draws the first of them from the logits at this
+// place, the next from those behind it, and so on, needs one pass for them all
+// and writes what it would have written without.
+func (s State) Likely() []int32 {
+	m := s.g.m
+	if len(s.plan) > 0 || s.g.vocab.encode == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	forced := m.forcedText(s.at)
+	if len(forced) == 0 || len(forced) == maxForced { // its end is not in sight
+		return nil
+	}
+	return m.encodeAfter(forced, s.tail)
+}
+
 // maxJump is the number of tokens after which Jump adds no more pieces of forced text.
 const maxJump = 2048
 

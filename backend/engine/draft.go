@@ -1,9 +1,8 @@
 package engine
 
 import (
-	"slices"
-
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/grammar"
 )
 
 // drafts are tokens at the end of a generation's sequence that were guessed,
@@ -21,6 +20,7 @@ import (
 // ones did: twice as many after all were right, half as many after a wrong one.
 type drafts struct {
 	n       int    // at the end of the sequence
+	spelled int    // the first of them that the constraint spells
 	width   int    // how many to make, 0 before the first
 	void    uint64 // pass whose further logits are of no use
 	tried   int
@@ -40,7 +40,7 @@ func (d *drafts) drop(s *sequence, pass uint64) {
 		return
 	}
 	s.tokens = s.tokens[:len(s.tokens)-d.n]
-	d.n = 0
+	d.n, d.spelled = 0, 0
 	if s.computed > len(s.tokens) {
 		s.computed = len(s.tokens)
 		d.void = pass
@@ -53,8 +53,17 @@ func (d *drafts) confirm(s *sequence, t backend.Token, pass uint64) bool {
 	if d.n == 0 {
 		return false
 	}
+	right := s.tokens[len(s.tokens)-d.n] == t
+	if d.spelled > 0 { // that says nothing about the other guesses
+		if d.spelled--; !right {
+			d.drop(s, pass)
+			return false
+		}
+		d.n--
+		return true
+	}
 	d.tried++
-	if s.tokens[len(s.tokens)-d.n] != t {
+	if !right {
 		d.width = max(1, d.width/2)
 		d.drop(s, pass)
 		return false
@@ -66,25 +75,135 @@ func (d *drafts) confirm(s *sequence, t backend.Token, pass uint64) bool {
 	return true
 }
 
+// certain takes in a token that the constraint forces: a guess that it proves right
+// stays, as does what was guessed behind it.
+func (d *drafts) certain(s *sequence, t backend.Token, pass uint64) {
+	if d.n > 0 && s.tokens[len(s.tokens)-d.n] == t {
+		d.n--
+		d.spelled = max(d.spelled-1, 0)
+		return
+	}
+	d.drop(s, pass)
+	s.tokens = append(s.tokens, t)
+}
+
 // propose appends guesses: most at most, and no more than limit, for which there
-// is room.
-func (d *drafts) propose(s *sequence, most, limit int) {
+// is room. With a state of a constraint they are what it allows, and what it
+// spells is guessed too: forced text that only the model can cut into tokens, and
+// what an earlier guess forces.
+func (d *drafts) propose(s *sequence, state *grammar.State, most, limit int) {
 	if d.width == 0 {
 		d.width = draftStart
 	}
 	d.width = min(d.width, most)
-	limit = min(limit, d.width)
-	n := len(s.tokens)
-	if d.n > 0 || limit <= 0 || n < draftMatch+1 || d.tried >= 16 && d.guessed*3 < d.tried {
+	if d.n > 0 || limit <= 0 {
 		return
 	}
-	last := s.tokens[n-draftMatch:]
-	for at := n - 1; at >= draftMatch; at-- {
-		if s.tokens[at-1] == last[draftMatch-1] && slices.Equal(s.tokens[at-draftMatch:at], last) {
-			guess := s.tokens[at:min(n, at+limit)]
-			s.tokens = append(s.tokens, guess...)
-			d.n = len(guess)
+	left := d.width // for what followed the same tokens
+	if d.tried >= 16 && d.guessed*3 < d.tried {
+		left = 0
+	}
+	limit = min(limit, left+most)
+	begin := len(s.tokens)
+	at := -1 // where the tokens at the end stood before, behind them
+	push := func(t backend.Token) bool {
+		if at >= 0 && at < begin && s.tokens[at] == t {
+			at++
+		} else {
+			at = -1
+		}
+		s.tokens = append(s.tokens, t)
+		d.n++
+		return d.n < limit
+	}
+	d.spelled = 0
+	copied := false // a guess is no longer only what the constraint spells
+	for d.n < limit {
+		if state != nil {
+			spelled, next := state.Jump()
+			if len(spelled) == 0 {
+				if spelled = state.Likely(); len(spelled) > 0 {
+					next = *state
+					for _, t := range spelled {
+						var err error
+						if next, err = next.Accept(t); err != nil {
+							return
+						}
+					}
+				}
+			}
+			if len(spelled) > 0 {
+				state = &next
+				for _, t := range spelled {
+					if !push(t) {
+						break
+					}
+				}
+				if !copied {
+					d.spelled = d.n
+				}
+				continue
+			}
+			if state.Done() {
+				return
+			}
+		}
+		if left--; left < 0 {
 			return
 		}
+		if at < 0 || at >= begin {
+			if at = d.before(s); at < 0 || at >= begin {
+				return
+			}
+		}
+		t := s.tokens[at]
+		if state != nil {
+			next, err := state.Accept(t)
+			if err != nil {
+				return
+			}
+			state = &next
+		}
+		copied = true
+		push(t)
 	}
+}
+
+// before is the place behind the last one where the draftMatch tokens at the end
+// of s stood before. Where they never did, fewer of them will do, if the same
+// followed the last few times that these stood there: the fewer, the more often. It
+// is -1 where there is none.
+func (d *drafts) before(s *sequence) int {
+	n := len(s.tokens)
+	if n < draftMatch+1 {
+		return -1
+	}
+	last := s.tokens[n-draftMatch:]
+	var at [draftMatch]int    // [k]: the last place with k+1 tokens the same
+	var times [draftMatch]int // how often the same followed, -1: something else did
+	for i := n - 1; i >= draftMatch; i-- {
+		same := 0
+		for same < draftMatch && s.tokens[i-1-same] == last[draftMatch-1-same] {
+			same++
+		}
+		if same == draftMatch {
+			return i
+		}
+		for k := range same {
+			switch {
+			case times[k] == 0:
+				at[k], times[k] = i, 1
+			case times[k] > 0 && times[k] <= draftMatch-1-k:
+				if times[k]++; s.tokens[i] != s.tokens[at[k]] {
+					times[k] = -1
+				}
+			}
+		}
+	}
+	for k := draftMatch - 2; k >= 0; k-- {
+		if times[k] > draftMatch-1-k {
+			return at[k]
+		}
+	}
+	return -1
 }

@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/gguf"
+	"github.com/coppice-run/coppice/backend/model"
+	"github.com/coppice-run/coppice/backend/sapling"
+	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
 // TestDraftsSavePasses: a model that repeats what it read takes a pass for
@@ -65,7 +69,7 @@ func TestDraftsGoByTheLastOnes(t *testing.T) {
 		wrong bool
 		want  int
 	}{{false, 4}, {false, 8}, {true, 8}, {true, 4}, {true, 2}, {true, 1}, {false, 1}, {false, 2}, {false, 4}} {
-		d.propose(s, 8, 100)
+		d.propose(s, nil, 8, 100)
 		if d.n != step.want {
 			t.Fatalf("%d guesses, want %d", d.n, step.want)
 		}
@@ -82,7 +86,86 @@ func TestDraftsGoByTheLastOnes(t *testing.T) {
 			s.tokens = append(s.tokens, next(len(s.tokens)))
 		}
 	}
-	if d.propose(s, 8, 3); d.n > 3 {
+	if d.propose(s, nil, 8, 3); d.n > 3 {
 		t.Errorf("%d guesses where there is room for 3", d.n)
+	}
+}
+
+// TestWhatIsSpelledIsGuessed: forced text that only the model can cut into tokens
+// takes no pass of its own, and where it is cut otherwise the text is the same.
+func TestWhatIsSpelledIsGuessed(t *testing.T) {
+	f, err := gguf.Parse(sapling.GGUF())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const schema = `{"type":"object","properties":{"pod":{"type":"string"},"exit_code":{"type":"integer"},"action":{"type":"string"},"note":{"type":"string"},"more":{"type":"string"}},"required":["pod","exit_code","action"],"additionalProperties":false}`
+	for text, fewer := range map[string]int{
+		`{"pod":"w-7","exit_code":137,"action":"restart"}`:              1,
+		`{"pod":"w-7","exit_code":137,"action":"","note":"","more":""}`: 0, // an empty string may be a token of its own
+	} {
+		req := &backend.Request{Turns: []backend.Turn{user("Write.")}, Constraint: backend.Constraint{JSONSchema: []byte(schema)}, MaxTokens: 60}
+		ids := encodeText(tok, text)
+		prompt := 0
+		write := func(drafts int, noJump bool) *backend.Result {
+			m := puppetOn(tok)
+			m.script = func(tokens []backend.Token) backend.Token {
+				if n := len(tokens) - prompt; prompt > 0 && n >= 0 && n < len(ids) {
+					return ids[n]
+				}
+				return -1
+			}
+			e, err := Load(f, Config{Model: m, Pages: 64, Check: true, Drafts: drafts}, model.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			r := *req
+			r.NoJump = noJump
+			return mustGenerate(t, e, &r)
+		}
+		prompt = write(0, true).Usage.PromptTokens
+		without, jump, guess := write(0, true), write(0, false), write(8, false)
+		if without.Part.Text != text {
+			t.Fatalf("the script wrote %q", without.Part.Text)
+		}
+		if jump.Part.Text != text || guess.Part.Text != text || !slices.Equal(jump.Part.Tokens, guess.Part.Tokens) {
+			t.Errorf("with jump-forward %q, with guesses %q", jump.Part.Text, guess.Part.Text)
+		}
+		if p, q := passes(jump.Usage), passes(guess.Usage); q > p-fewer {
+			t.Errorf("%s: %d passes with guesses, %d without: wanted at least %d fewer", text, q, p, fewer)
+		}
+		if jump.Usage.ForcedTokens != guess.Usage.ForcedTokens || jump.Usage.SampledTokens != guess.Usage.SampledTokens {
+			t.Errorf("usage with guesses %+v, without %+v", guess.Usage, jump.Usage)
+		}
+	}
+}
+
+// TestFewTokensGuessIfTheyAgree: where all tokens that are compared never stood
+// together, fewer of them guess if the same followed them several times.
+func TestFewTokensGuessIfTheyAgree(t *testing.T) {
+	for _, c := range []struct {
+		tokens []backend.Token
+		want   []backend.Token
+	}{
+		{[]backend.Token{1, 2, 3, 9, 8, 7, 1, 2, 3}, []backend.Token{9, 8, 7, 1}},    // three are the same
+		{[]backend.Token{5, 2, 3, 9, 6, 2, 3, 9, 7, 2, 3}, []backend.Token{9}},       // two, twice
+		{[]backend.Token{5, 2, 3, 9, 6, 2, 3, 4, 7, 2, 3}, nil},                      // two, but not the same behind
+		{[]backend.Token{0, 5, 3, 9, 6, 3, 9, 7, 3, 9, 8, 4, 3}, []backend.Token{9}}, // one, three times
+		{[]backend.Token{0, 5, 3, 9, 6, 3, 9, 8, 4, 3}, nil},                         // one, twice
+		{[]backend.Token{0, 5, 3, 9, 6, 3, 9, 7, 3, 9, 5, 3, 4, 8, 4, 3}, nil},       // one, not always
+		{[]backend.Token{1, 2, 3, 4, 5, 6}, nil},
+		{[]backend.Token{1, 1}, nil},
+	} {
+		s := &sequence{tokens: slices.Clone(c.tokens)}
+		var d drafts
+		d.propose(s, nil, 8, 100)
+		got := s.tokens[len(c.tokens):]
+		if len(got) != d.n || len(got) < len(c.want) || len(c.want) == 0 && len(got) > 0 || !slices.Equal(got[:len(c.want)], c.want) {
+			t.Errorf("behind %v it guesses %v, wanted %v", c.tokens, got, c.want)
+		}
 	}
 }

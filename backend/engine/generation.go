@@ -112,7 +112,11 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 			return
 		}
 	} else if e.cfg.Drafts > 0 && len(e.sched.running) <= draftSeqs {
-		g.drafts.propose(s, e.cfg.Drafts, g.limit-g.generated()-1)
+		var state *grammar.State
+		if g.constrained && !g.req.NoJump && g.rules == nil {
+			state = &g.state
+		}
+		g.drafts.propose(s, state, e.cfg.Drafts, g.limit-g.generated()-1)
 	}
 	g.send()
 }
@@ -266,14 +270,13 @@ func (g *generation) advance(s *sequence, pass uint64) {
 		if len(tokens) == 0 {
 			return
 		}
-		g.drafts.drop(s, pass)
 		for _, t := range tokens {
 			if g.generated() >= g.limit {
 				g.end(backend.FinishLength)
 				return
 			}
 			g.forced++
-			s.tokens = append(s.tokens, t)
+			g.drafts.certain(s, t, pass)
 			if g.take(t, backend.Forced); g.finished {
 				return
 			}

@@ -37,10 +37,18 @@ var jumpSchemas = []string{
 	`{"type":"object","properties":{"x":{"const":{"deep":[1,2.5,{"er":null}]}},"y":{"type":"integer","multipleOf":250,"minimum":1000,"maximum":2000}},"required":["x","y"],"additionalProperties":false}`,
 }
 
-// jumpModel is an engine on a tokenizer, with or without its own model.
+// jumpModel is an engine on a tokenizer, with or without its own model; ahead: one
+// that computes guesses and choices ahead.
 type jumpModel struct {
 	name string
-	open func(t *testing.T) *Engine
+	open func(t *testing.T, ahead bool) *Engine
+}
+
+// setAhead makes an engine compute ahead, if it is one that does.
+func setAhead(c *Config, ahead bool) {
+	if ahead {
+		c.Drafts, c.Choices = 8, 32
+	}
 }
 
 // puppetOn is a model whose logits are a hash of the tokens, over a vocabulary.
@@ -50,12 +58,14 @@ func puppetOn(tok Tokenizer) *fakeModel {
 
 // onFile is an engine on the tokenizer of a model file and a puppet.
 func onFile(f *gguf.File) jumpModel {
-	return jumpModel{"puppet", func(t *testing.T) *Engine {
+	return jumpModel{"puppet", func(t *testing.T, ahead bool) *Engine {
 		tok, err := tokenizer.FromGGUF(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := Load(f, Config{Model: puppetOn(tok), Pages: 256, Check: true}, model.Options{})
+		c := Config{Model: puppetOn(tok), Pages: 256, Check: true}
+		setAhead(&c, ahead)
+		e, err := Load(f, c, model.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,10 +74,12 @@ func onFile(f *gguf.File) jumpModel {
 	}}
 }
 
-// sameWithAndWithout writes each schema with and without jump-forward and
-// reports what share of the tokens was forced.
-func sameWithAndWithout(t *testing.T, e *Engine, schemas []string, maxTokens int) {
+// sameWithAndWithout writes each schema with and without jump-forward, and with
+// what is guessed ahead too, and reports what share of the tokens was forced.
+func sameWithAndWithout(t *testing.T, open func(t *testing.T, ahead bool) *Engine, schemas []string, maxTokens int) {
 	t.Helper()
+	e, ahead := open(t, false), open(t, true)
+	guessed := 0
 	forced, tokens, on, off, refused := 0, 0, 0, 0, 0
 	for i, schema := range schemas {
 		req := backend.Request{
@@ -84,9 +96,17 @@ func sameWithAndWithout(t *testing.T, e *Engine, schemas []string, maxTokens int
 			t.Fatalf("%s: %v", schema, err)
 		}
 		jump, not := jumpAndNot(t, req, func() *Engine { return e })
+		guess := mustGenerate(t, ahead, &req)
+		if guess.Part.Text != jump.Part.Text || !slices.Equal(guess.Part.Tokens, jump.Part.Tokens) || guess.Finish != jump.Finish {
+			t.Errorf("with guesses %+v\nwithout %+v", guess, jump)
+		}
+		if g, j := guess.Usage, jump.Usage; g.ForcedTokens != j.ForcedTokens || g.SampledTokens != j.SampledTokens || passes(g) > passes(j) {
+			t.Errorf("usage with guesses %+v, without %+v", g, j)
+		}
 		if t.Failed() {
 			t.Fatalf("schema %s", schema)
 		}
+		guessed += passes(guess.Usage)
 		if jump.Finish == backend.FinishStop && !json.Valid([]byte(jump.Part.Text)) {
 			t.Fatalf("schema %s wrote %q", schema, jump.Part.Text)
 		}
@@ -95,8 +115,8 @@ func sameWithAndWithout(t *testing.T, e *Engine, schemas []string, maxTokens int
 		on += passes(jump.Usage)
 		off += passes(not.Usage)
 	}
-	t.Logf("%d schemas (%d refused), %d tokens, %.1f%% forced, %d passes with jump-forward, %d without",
-		len(schemas), refused, tokens, 100*float64(forced)/float64(max(tokens, 1)), on, off)
+	t.Logf("%d schemas (%d refused), %d tokens, %.1f%% forced, %d passes with jump-forward, %d with guesses too, %d without",
+		len(schemas), refused, tokens, 100*float64(forced)/float64(max(tokens, 1)), on, guessed, off)
 	if forced == 0 || on >= off {
 		t.Errorf("nothing was saved: %d tokens forced, %d passes of %d", forced, on, off)
 	}
@@ -111,25 +131,32 @@ func TestJumpForwardOnTokenizers(t *testing.T) {
 	}
 	tiny := tinyModel(t, 1)
 	for _, m := range []jumpModel{
-		{"fake", func(t *testing.T) *Engine { return newFake(t, nil) }},
-		{"random weights", func(t *testing.T) *Engine {
-			return newFake(t, func(c *Config, _ *fakeModel) { c.Model = tiny })
+		{"fake", func(t *testing.T, ahead bool) *Engine {
+			return newFake(t, func(c *Config, _ *fakeModel) { setAhead(c, ahead) })
+		}},
+		{"random weights", func(t *testing.T, ahead bool) *Engine {
+			return newFake(t, func(c *Config, _ *fakeModel) { c.Model = tiny; setAhead(c, ahead) })
 		}},
 		{"embedded vocabulary", onFile(f).open},
 	} {
-		t.Run(m.name, func(t *testing.T) { sameWithAndWithout(t, m.open(t), jumpSchemas, 80) })
+		t.Run(m.name, func(t *testing.T) { sameWithAndWithout(t, m.open, jumpSchemas, 80) })
 	}
 	t.Run("embedded model", func(t *testing.T) {
-		e, err := Load(f, Config{Pages: 128, Check: true}, model.Options{})
-		if err != nil {
-			t.Fatal(err)
+		open := func(t *testing.T, ahead bool) *Engine {
+			c := Config{Pages: 128, Check: true}
+			setAhead(&c, ahead)
+			e, err := Load(f, c, model.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { e.Close() })
+			return e
 		}
-		defer e.Close()
 		n := len(jumpSchemas)
 		if testing.Short() {
 			n = 4
 		}
-		sameWithAndWithout(t, e, jumpSchemas[:n], 40)
+		sameWithAndWithout(t, open, jumpSchemas[:n], 40)
 	})
 }
 
@@ -161,11 +188,15 @@ func TestJumpForwardOnManySchemas(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		t.Run(name+"/puppet", func(t *testing.T) { sameWithAndWithout(t, onFile(f).open(t), schemas[:min(n, len(schemas))], 100) })
+		t.Run(name+"/puppet", func(t *testing.T) { sameWithAndWithout(t, onFile(f).open, schemas[:min(n, len(schemas))], 100) })
 		if r > 0 {
 			t.Run(name+"/model", func(t *testing.T) {
-				e := openReal(t, name, Config{Pages: 256}, model.Options{})
-				sameWithAndWithout(t, e, schemas[:min(r, len(schemas))], 60)
+				open := func(t *testing.T, ahead bool) *Engine {
+					c := Config{Pages: 256}
+					setAhead(&c, ahead)
+					return openReal(t, name, c, model.Options{})
+				}
+				sameWithAndWithout(t, open, schemas[:min(r, len(schemas))], 60)
 			})
 		}
 	}

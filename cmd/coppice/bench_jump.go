@@ -190,7 +190,7 @@ func jumpBeside(ctx context.Context, g *grammarBenchOptions, schema []byte, verd
 	}
 	var rows []benchRow
 	for _, group := range groups {
-		texts, tokens, forced, fast := 0, 0, 0, 0
+		texts, tokens, forced, spelled, fast := 0, 0, 0, 0, 0
 		for i := range ours {
 			c := &ours[i]
 			if !group.in(c) {
@@ -203,20 +203,25 @@ func jumpBeside(ctx context.Context, g *grammarBenchOptions, schema []byte, verd
 				}
 				fast += t.Fast
 			}
-			texts, tokens, forced = texts+c.Texts, tokens+c.Tokens, forced+c.Forced
+			texts, tokens, forced, spelled = texts+c.Texts, tokens+c.Tokens, forced+c.Forced, spelled+c.Spelled
 		}
 		if tokens == 0 {
 			continue
 		}
-		r := benchRow{What: fmt.Sprintf("%s, %s, %d texts of %d tokens: forced", filepath.Base(g.tokenizer), group.what, texts, tokens), Value: 100 * float64(forced) / float64(tokens), Unit: "%"}
-		if g.runner != "" {
-			r.What += " (peer: llguidance)"
-			r.Peer = ptr(100 * float64(fast) / float64(tokens))
-			if fast > 0 {
-				r.Ratio = ptr(float64(forced) / float64(fast))
+		for _, count := range []struct {
+			what   string
+			tokens int
+		}{{"forced", forced}, {"forced, or likely and right", spelled}} {
+			r := benchRow{What: fmt.Sprintf("%s, %s, %d texts of %d tokens: %s", filepath.Base(g.tokenizer), group.what, texts, tokens, count.what), Value: 100 * float64(count.tokens) / float64(tokens), Unit: "%"}
+			if g.runner != "" {
+				r.What += " (peer: llguidance)"
+				r.Peer = ptr(100 * float64(fast) / float64(tokens))
+				if fast > 0 {
+					r.Ratio = ptr(float64(count.tokens) / float64(fast))
+				}
 			}
+			rows = append(rows, r)
 		}
-		rows = append(rows, r)
 	}
 	return rows, nil
 }

@@ -37,14 +37,20 @@ echo '{"id":"two","error":"refused"}' >>out.jsonl
 	require.NoError(t, err)
 	require.Equal(t, []benchRow{
 		{What: "tok.json, the verdict, 1 texts of 6 tokens: forced (peer: llguidance)", Value: 100 * 5.0 / 6, Unit: "%", Peer: ptr(50), Ratio: ptr(5.0 / 3)},
+		{What: "tok.json, the verdict, 1 texts of 6 tokens: forced, or likely and right (peer: llguidance)", Value: 100 * 5.0 / 6, Unit: "%", Peer: ptr(50), Ratio: ptr(5.0 / 3)},
 		{What: "tok.json, tool calls of --jsonl, 1 texts of 6 tokens: forced (peer: llguidance)", Value: 100, Unit: "%", Peer: ptr(100 * 2.0 / 6), Ratio: ptr(3)},
+		{What: "tok.json, tool calls of --jsonl, 1 texts of 6 tokens: forced, or likely and right (peer: llguidance)", Value: 100, Unit: "%", Peer: ptr(100 * 2.0 / 6), Ratio: ptr(3)},
 		{What: "tok.json, all of --jsonl, 1 texts of 6 tokens: forced (peer: llguidance)", Value: 100, Unit: "%", Peer: ptr(100 * 2.0 / 6), Ratio: ptr(3)},
+		{What: "tok.json, all of --jsonl, 1 texts of 6 tokens: forced, or likely and right (peer: llguidance)", Value: 100, Unit: "%", Peer: ptr(100 * 2.0 / 6), Ratio: ptr(3)},
 	}, rows)
 
 	g.runner, g.jsonl = "", ""
 	rows, err = jumpBeside(t.Context(), g, []byte(`{"const":1}`), `1`)
 	require.NoError(t, err)
-	require.Equal(t, []benchRow{{What: "tok.json, the verdict, 1 texts of 1 tokens: forced", Value: 100, Unit: "%"}}, rows)
+	require.Equal(t, []benchRow{
+		{What: "tok.json, the verdict, 1 texts of 1 tokens: forced", Value: 100, Unit: "%"},
+		{What: "tok.json, the verdict, 1 texts of 1 tokens: forced, or likely and right", Value: 100, Unit: "%"},
+	}, rows)
 
 	g.tokenizer = write("none.json", "{")
 	_, err = jumpBeside(t.Context(), g, []byte(`{"const":1}`), `1`)

@@ -169,6 +169,7 @@ type runner struct {
 
 	compile, first, mask, commit, jump []float64
 	total, forced, bytes, forcedBytes  int
+	spelled                            int                // tokens that are forced, or that State.Likely knew
 	sets                               map[string]*[4]int // forced and all tokens; the same when eager
 	slow                               []slow
 }
@@ -264,7 +265,7 @@ func (r *runner) walk(g *grammar.Grammar, id string, ids []int32) {
 func (r *runner) force(g *grammar.Grammar, set string, ids []int32, size int) {
 	r.rep.Texts++
 	r.bytes += size
-	forced := 0
+	forced, likely, known := 0, 0, 0 // known: tokens up to here were likely
 	s := g.Start()
 	for k := 0; k < len(ids); {
 		if f := s.Forced(); len(f) > 0 {
@@ -285,6 +286,15 @@ func (r *runner) force(g *grammar.Grammar, set string, ids []int32, size int) {
 		if k += len(plan); k >= len(ids) {
 			break
 		}
+		if k >= known {
+			for _, t := range after.Likely() {
+				if known = max(known, k); known >= len(ids) || ids[known] != t {
+					break
+				}
+				known++
+				likely++
+			}
+		}
 		start := begin()
 		next, err := after.Accept(ids[k])
 		r.jump = append(r.jump, start.us())
@@ -296,6 +306,7 @@ func (r *runner) force(g *grammar.Grammar, set string, ids []int32, size int) {
 		k++
 	}
 	r.forced += forced
+	r.spelled += forced + likely
 	r.total += len(ids)
 	n := r.set(set)
 	n[0] += forced

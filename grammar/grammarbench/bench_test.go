@@ -84,8 +84,25 @@ func TestForced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || got[0] != (ForcedCount{ID: "x", Set: "s", Texts: 1, Tokens: 6, Forced: 6}) {
+	if len(got) != 1 || got[0] != (ForcedCount{ID: "x", Set: "s", Texts: 1, Tokens: 6, Forced: 6, Spelled: 6}) {
 		t.Errorf("%+v", got)
+	}
+	// A colon and what is before it may be one token with what a string begins with.
+	merging, err := ReadTokenizer(strings.NewReader(`{"added_tokens":[],"model":{"type":"BPE","vocab":{"{":0,"}":1,"\"":2,"a":3,":":4,":\"":5,"\":\"":6,"\":\"/":7,"b":8,"/":9},"merges":[[":","\""],["\"",":\""],["\":\"","/"]]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]ForcedCount{
+		`{"a":"b"}`: {Texts: 1, Tokens: 7, Forced: 5, Spelled: 6}, // ":" is likely, and right
+		`{"a":"/"}`: {Texts: 1, Tokens: 6, Forced: 5, Spelled: 5}, // ":"/ it is
+	} {
+		got, err := Forced(context.Background(), strings.NewReader(`{"schema":{"type":"object","properties":{"a":{"enum":["/","b"]}},"required":["a"],"additionalProperties":false},"tests":[{"valid":true,"data":`+text+`}]}`), merging)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
 	}
 	if _, err := Forced(context.Background(), strings.NewReader("{"), tok); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("a broken line: %v", err)

@@ -8,12 +8,14 @@ import (
 	"github.com/coppice-run/coppice/grammar"
 )
 
-// ForcedCount is how many tokens the valid texts of one schema have, and how
-// many of them a plan of forced tokens gave.
+// ForcedCount is how many tokens the valid texts of one schema have, how many of
+// them a plan of forced tokens gave, and how many that plan or
+// [grammar.State.Likely]: those need no pass of their own in an engine that
+// computes what is likely together with the token before it.
 type ForcedCount struct {
-	ID, Set        string
-	Texts          int // that were accepted
-	Tokens, Forced int
+	ID, Set                 string
+	Texts                   int // that were accepted
+	Tokens, Forced, Spelled int
 }
 
 // Forced reads lines as [Run] does and counts the forced tokens of the valid
@@ -46,7 +48,7 @@ func Forced(ctx context.Context, jsonl io.Reader, tok *Tokenizer) ([]ForcedCount
 		if r.rep.NonCanonical > 0 {
 			return fmt.Errorf("%s: forced tokens that are not the tokenizer's own", l.ID)
 		}
-		out = append(out, ForcedCount{l.ID, l.Set, r.rep.Texts, r.total, r.forced})
+		out = append(out, ForcedCount{l.ID, l.Set, r.rep.Texts, r.total, r.forced, r.spelled})
 		return nil
 	})
 	return out, err
