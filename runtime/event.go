@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +94,29 @@ type OptionScore struct {
 	Option  string  `json:"option"`
 	Logprob float64 `json:"logprob"` // what the option was compared by, in nats, see backend.Ranking
 	P       float64 `json:"p"`       // its share among the options
+}
+
+// leastLogprob stands for what is not possible at all, where JSON is written.
+const leastLogprob = -9999
+
+// Finite returns the event as JSON can hold it: the scores of a select may be
+// infinite.
+func (e Event) Finite() Event {
+	for i, s := range e.Scores {
+		lp, p := s.Logprob, s.P
+		if math.IsNaN(lp) || lp < leastLogprob {
+			lp = leastLogprob
+		}
+		if math.IsNaN(p) || math.IsInf(p, 0) {
+			p = 0
+		}
+		if lp != s.Logprob || p != s.P {
+			scores := slices.Clone(e.Scores)
+			scores[i].Logprob, scores[i].P = lp, p
+			e.Scores = scores
+		}
+	}
+	return e
 }
 
 // Sink takes the events of a run in order, one at a time. Emit must return at

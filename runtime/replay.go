@@ -86,7 +86,7 @@ func (r *runner) depart() {
 		r.flight[t.ID] = &flight{task: t, cancel: func() {}}
 		e := t.event(NodeStarted)
 		if w := t.Wait; w != nil {
-			e.Text, e.Ask = w.Ask, w.question(r.due[t.ID])
+			e.Text, e.Ask = w.Ask, w.Question(r.due[t.ID])
 		}
 		r.em.emit(e)
 	}

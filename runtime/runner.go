@@ -256,7 +256,7 @@ func (r *runner) launch() error {
 		if f.task.waits() {
 			r.waiting++
 			if w := f.task.Wait; w != nil {
-				e.Text, e.Ask = w.Ask, w.question(r.dueOf(&f.task))
+				e.Text, e.Ask = w.Ask, w.Question(r.dueOf(&f.task))
 			}
 		}
 		r.em.emit(e)

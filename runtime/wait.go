@@ -36,29 +36,27 @@ func (w *Wait) Check(answer json.RawMessage) (json.RawMessage, error) {
 	return lang.FormatJSON(v, w.Type), nil
 }
 
-// Question is what a wait asks, for those who watch a run. Only the process that
-// emitted it can Check answers.
+// Question is what a wait asks, for those who watch a run.
 type Question struct {
 	Text    string          `json:"text,omitempty"`
 	Type    string          `json:"type"`              // of the answer, as programs write it
 	Schema  json.RawMessage `json:"schema,omitempty"`  // of the answer, as JSON Schema
 	Due     time.Time       `json:"due,omitzero"`      // when its time is over; zero: never
 	Default json.RawMessage `json:"default,omitempty"` // the answer then; nil: the node fails
-
-	wait *Wait
 }
 
 // Check returns an answer as it is stored, or says why it is none.
 func (q *Question) Check(answer json.RawMessage) (json.RawMessage, error) {
-	if q.wait == nil {
-		return nil, errors.New("the question was read from elsewhere")
+	t, err := lang.ParseType(q.Type)
+	if err != nil {
+		return nil, fmt.Errorf("the type of the answer cannot be read: %w", err)
 	}
-	return q.wait.Check(answer)
+	return (&Wait{Type: t}).Check(answer)
 }
 
-// question describes a wait whose time is over at due.
-func (w *Wait) question(due time.Time) *Question {
-	return &Question{Text: w.Ask, Type: w.Type.String(), Schema: lang.SchemaOfType(w.Type), Due: due, Default: w.Default, wait: w}
+// Question describes a wait whose time is over at due; zero: never.
+func (w *Wait) Question(due time.Time) *Question {
+	return &Question{Text: w.Ask, Type: w.Type.String(), Schema: lang.SchemaOfType(w.Type), Due: due, Default: w.Default}
 }
 
 // ErrNoAnswer: nobody answered in time.

@@ -51,8 +51,10 @@ type attempt struct {
 	now *stream // of the backend that is asked
 }
 
-// attempt starts to beat at once, before there is anything to tell: a long
-// prefill, or a queue before it, is no reason to give an attempt up.
+// attempt beats from its start on, before there is anything to tell: a long prefill,
+// or a queue before it, is no reason to give an attempt up. The first beat is due when
+// a third of the time has passed in which a worker may be silent; short steps end
+// before that and cost the server nothing.
 func (w *Worker) attempt(ctx context.Context, a *ask) *attempt {
 	at := &attempt{w: w, ask: a, outer: ctx, over: make(chan struct{})}
 	if a.Before != nil {
@@ -66,7 +68,6 @@ func (w *Worker) attempt(ctx context.Context, a *ask) *attempt {
 	}
 	at.ctx, at.cancel = context.WithCancel(ctx)
 	at.pub = w.events.of(a.Run, a.First)
-	at.beat()
 	every := activity.GetInfo(ctx).HeartbeatTimeout / 3
 	if every <= 0 {
 		every = w.cfg.Heartbeat / 3
@@ -213,7 +214,6 @@ type stream struct {
 	at     *attempt
 	resume []backend.Token // of an earlier attempt, at the same model
 	got    []backend.Token
-	text   string // of got, until it is longer than resume
 	offset int
 }
 
@@ -231,9 +231,6 @@ func (at *attempt) stream(b Fallback) *stream {
 	at.p.Model, at.p.By, at.p.Tokens = info.Fingerprint, b.Name, s.resume
 	at.now = s
 	at.mu.Unlock()
-	if len(s.resume) == 0 {
-		at.pub.void(at.about(runtime.NodeRetried))
-	}
 	return s
 }
 
@@ -254,32 +251,22 @@ func (s *stream) delta(ctx context.Context, d backend.Delta) {
 		at.mu.Unlock()
 		return
 	}
+	before := len(s.got)
 	s.got = append(s.got, d.Tokens...)
-	anew := false
 	switch n := len(s.got); {
 	case len(s.resume) == 0:
 		at.p.Tokens = s.got
 	case !slices.Equal(s.got[:min(n, len(s.resume))], s.resume[:min(n, len(s.resume))]):
 		// The backend began anew, and differently.
-		anew = true
 		s.resume, at.p.Tokens = nil, s.got
 	case n >= len(s.resume):
 		s.resume, at.p.Tokens = nil, s.got
 	}
-	if s.resume != nil || anew {
-		s.text += d.Text
-	}
 	e := at.about(runtime.TextDelta)
 	e.Does, e.Text, e.Tokens, e.Forced = "", d.Text, d.Tokens, d.Origin == backend.Forced
-	e.Offset = s.offset
+	e.Offset, e.Done = s.offset, before
 	s.offset += len(d.Text)
-	if anew {
-		e.Text, e.Tokens, e.Offset = s.text, slices.Clone(s.got), 0
-	}
 	at.mu.Unlock()
-	if anew {
-		at.pub.void(at.about(runtime.NodeRetried))
-	}
 	at.pub.emit(e)
 }
 

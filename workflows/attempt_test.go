@@ -200,11 +200,11 @@ func TestModelThatBeginsAnew(t *testing.T) {
 	rec := &recorder{}
 	w.events.open = func(string) runtime.Sink { return rec }
 	pub := w.events.of("run", "1")
-	pub.emit(runtime.Event{Kind: runtime.TextDelta, Task: "x", Text: "234"})
+	pub.emit(runtime.Event{Kind: runtime.TextDelta, Task: "x", Text: "239"})
 	_, beats, err := attemptOf(t, w, &progress{Tokens: []backend.Token{2, 9, 4}, Model: "f"})
 	require.NoError(t, err)
 	require.Equal(t, []backend.Token{2, 3, 4, 5}, beats[len(beats)-1].Tokens)
-	require.Equal(t, []string{"delta x 0 234", "node_started x", "node_retried x", "delta x 0 23", "delta x 2 4", "delta x 3 5"}, rec.lines())
+	require.Equal(t, []string{"delta x 0 239", "node_started x", "node_retried x", "delta x 0 234", "delta x 3 5"}, rec.lines())
 }
 
 // attemptOf makes one attempt at a generation behind what an earlier one had, and

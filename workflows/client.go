@@ -46,9 +46,14 @@ type StartOptions struct {
 	Heartbeat time.Duration
 	// Longest bounds one attempt at a task; default one hour.
 	Longest time.Duration
+	// HomeWait is how long a task waits for the worker that has its prompt in the
+	// cache, where workers have affinity; default 5 s.
+	HomeWait time.Duration
 	// History is the number of events after which the run goes on in a new
 	// history; 0 leaves it to the server.
 	History int
+	// Once joins a run of that name that has failed. Otherwise it is begun anew.
+	Once bool
 	// SearchAttributes adds the attributes of the function [SearchAttributes],
 	// which the namespace must know, to the run.
 	SearchAttributes bool
@@ -59,15 +64,6 @@ var (
 	attrProgram = temporal.NewSearchAttributeKeyKeyword("program")
 	attrTenant  = temporal.NewSearchAttributeKeyKeyword("tenant")
 	attrStatus  = temporal.NewSearchAttributeKeyKeyword("status")
-)
-
-// The values of the search attribute status.
-const (
-	statusWorking  = "working"  // tasks are under way, or sleep
-	statusWaiting  = "waiting"  // nothing goes on before a person answers
-	statusUnknown  = "unknown"  // a call of unknown outcome is to be settled
-	statusFinished = "finished" // there is a result
-	statusFailed   = "failed"   // or cancelled
 )
 
 // SearchAttributes are the names and Temporal types of the search attributes
@@ -136,6 +132,9 @@ func Start(ctx context.Context, c *Client, g *lang.Graph, args lang.Args, o Star
 			"program": g.Name, "graph": in.GraphHash, "inputs": Hash(in.Inputs),
 		},
 	}
+	if o.Once {
+		opt.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
+	}
 	if o.SearchAttributes {
 		opt.TypedSearchAttributes = temporal.NewSearchAttributes(attrProgram.ValueSet(g.Name), attrTenant.ValueSet(o.Salt), attrStatus.ValueSet(statusWorking))
 	}
@@ -150,10 +149,20 @@ func Start(ctx context.Context, c *Client, g *lang.Graph, args lang.Args, o Star
 		if err := r.same(ctx, in); err != nil {
 			return nil, err
 		}
+	case away(err):
+		return nil, fmt.Errorf("workflows: run %s does not start: %w: %w", o.Name, ErrNoServer, err)
 	case err != nil:
 		return nil, fmt.Errorf("workflows: run %s does not start: %w", o.Name, err)
 	}
 	return r, nil
+}
+
+// away reports whether an error is that of a server which has no time, or is not there.
+func away(err error) bool {
+	var late *serviceerror.DeadlineExceeded
+	var gone *serviceerror.Unavailable
+	var busy *serviceerror.ResourceExhausted
+	return errors.As(err, &late) || errors.As(err, &gone) || errors.As(err, &busy) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // patience is how long a server that is busy or restarts is asked again.
@@ -166,10 +175,7 @@ func patiently(ctx context.Context, f func() error) error {
 	for {
 		begin := time.Now()
 		err := f()
-		var late *serviceerror.DeadlineExceeded
-		var gone *serviceerror.Unavailable
-		var busy *serviceerror.ResourceExhausted
-		if !errors.As(err, &late) && !errors.As(err, &gone) && !errors.As(err, &busy) && !errors.Is(err, context.DeadlineExceeded) {
+		if !away(err) {
 			return err
 		}
 		if time.Since(begin) > 2*patience { // it worked for long before it failed
@@ -205,7 +211,7 @@ func newInput(g *lang.Graph, vars map[string]any, o StartOptions) (*Input, error
 		Format: inputFormat, Coppice: runtime.Version(), Name: o.Name,
 		Program: g.Name, GraphHash: g.Hash(), Graph: graph.Bytes(), Inputs: g.EncodeInputs(vars),
 		Seed: o.Seed, Salt: o.Salt, Limits: o.Limits, Deadline: o.Deadline,
-		Budget: g.Budget, Prices: o.Prices, Timeout: o.Timeout, Window: o.Window, Retry: o.Retry.withDefaults(), Heartbeat: o.Heartbeat, Longest: o.Longest, History: o.History,
+		Budget: g.Budget, Prices: o.Prices, Timeout: o.Timeout, Window: o.Window, Retry: o.Retry.withDefaults(), Heartbeat: o.Heartbeat, Longest: o.Longest, HomeWait: o.HomeWait, History: o.History,
 		Attributes: o.SearchAttributes,
 	}
 	if in.Attributes {
@@ -327,6 +333,8 @@ func (r *Run) failed(err error) error {
 		return fmt.Errorf("workflows: %q: %w: %w", r.Name, ErrUnknownRun, err)
 	case errors.As(err, &cancelled):
 		return fmt.Errorf("workflows: run %s was cancelled: %w", r.Name, context.Canceled)
+	case away(err):
+		return fmt.Errorf("workflows: run %s: %w: %w", r.Name, ErrNoServer, err)
 	}
 	return fmt.Errorf("workflows: run %s: %w", r.Name, err)
 }

@@ -27,7 +27,8 @@ var (
 	// ErrStuck: no worker that there is can carry the run out. It goes on once one
 	// is there that can.
 	ErrStuck = errors.New("the run is stuck")
-	// ErrNoServer: the program coppice-temporal is not there or does not start.
+	// ErrNoServer: the server does not answer, or the program coppice-temporal is not
+	// there or does not start.
 	ErrNoServer = errors.New("no Temporal server")
 )
 

@@ -2,9 +2,9 @@ package workflows
 
 import (
 	"sync"
-	"time"
 
 	"github.com/coppice-run/coppice/runtime"
+	"github.com/coppice-run/coppice/workflows/relay"
 )
 
 // keptStreams bounds the streams in memory of runs that are over or went to
@@ -31,13 +31,13 @@ func (s *streams) of(run, first string) *publisher {
 	key := run + "\x00" + first
 	p := s.runs[key]
 	if p == nil {
-		p = &publisher{sink: s.open(run), told: map[told]bool{}, texts: map[string]int{}}
+		sink := s.open(run)
+		p = &publisher{merge: relay.NewMerge(sink, false, nil)}
 		if s.runs == nil {
 			s.runs = map[string]*publisher{}
 		}
 		s.runs[key] = p
-		if p.sink == nil {
-			p.end()
+		if sink == nil {
 			s.leave(key, p)
 		}
 	}
@@ -73,90 +73,43 @@ func (s *streams) left(run, first string) {
 	}
 }
 
-// told names an event that happens once in a run.
-type told struct {
-	kind runtime.EventKind
-	id   string
-}
-
-// publisher numbers the events of a run and hands them to its sink. Workflow code
-// runs again at each replay and activities at each attempt: what was told in
-// this process is not told twice, so a reader sees no gaps and no doubles.
+// publisher hands the events of a run to its sink. Workflow code runs again at each
+// replay and activities at each attempt: what was told in this process is not told
+// twice, so a reader sees no gaps and no doubles. A nil one tells nobody.
 type publisher struct {
 	idle bool // guarded by streams
 
-	mu    sync.Mutex
-	sink  runtime.Sink
-	seq   uint64
-	over  bool
-	told  map[told]bool
-	texts map[string]int // bytes of a task's text that were told
+	merge *relay.Merge
 }
 
-func (p *publisher) ended() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.over
-}
-
-// end forgets all but that the stream is over.
-func (p *publisher) end() {
-	p.over = true
-	p.sink, p.told, p.texts = nil, nil, nil
-}
-
-// void tells that the text of a task that was told so far does not count, if any
-// was.
-func (p *publisher) void(e runtime.Event) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	some := p.texts[e.Task] > 0
-	p.mu.Unlock()
-	if some {
-		e.Error = "an earlier attempt was lost, and the model begins anew"
-		p.emit(e)
-	}
-}
+func (p *publisher) ended() bool { return p.merge.Over() }
 
 func (p *publisher) emit(e runtime.Event) {
-	if p == nil {
+	if p != nil {
+		p.merge.Tell(e)
+	}
+}
+
+func (d *driver) event(kind runtime.EventKind, f *flight) {
+	t := &f.task
+	e := runtime.Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: does(t)}
+	if kind == runtime.NodeStarted && t.Wait != nil {
+		e.Text, e.Ask = t.Wait.Ask, t.Wait.Question(f.due)
+	}
+	d.pub.emit(e)
+}
+
+// tell announces a result to those who listen to the run in this process.
+func (d *driver) tell(t *runtime.Task, r *runtime.Result, restored bool) {
+	if d.pub == nil || t.Node == nil || t.Program != nil { // the end of its branch says it
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
-		return
+	e := runtime.FinishedEvent(t, r)
+	if r.Generate != nil { // for a stream elsewhere that was not told all of them
+		e.Tokens = r.Generate.Part.Tokens
 	}
-	switch e.Kind {
-	case runtime.TextDelta:
-		// A second attempt begins with what the first one wrote.
-		if at := p.texts[e.Task]; e.Offset < at {
-			if e.Offset+len(e.Text) <= at {
-				return
-			}
-			e.Text, e.Tokens = e.Text[at-e.Offset:], nil
-			e.Offset = at
-		}
-		p.texts[e.Task] = e.Offset + len(e.Text)
-	case runtime.NodeRetried:
-		delete(p.texts, e.Task)
-	case runtime.UsageSoFar, runtime.PromptProgress:
-	default:
-		k := told{e.Kind, e.Task + "\x00" + e.Branch}
-		if p.told[k] {
-			return
-		}
-		p.told[k] = true
-		if e.Kind == runtime.NodeFinished {
-			delete(p.texts, e.Task)
-		}
+	if restored {
+		e.Restored = 1
 	}
-	p.seq++
-	e.Seq, e.Time = p.seq, time.Now()
-	p.sink.Emit(e)
-	if e.Kind == runtime.RunFinished || e.Kind == runtime.RunFailed {
-		p.end()
-	}
+	d.pub.emit(e)
 }

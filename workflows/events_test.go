@@ -53,9 +53,7 @@ func TestEventStreamsEnd(t *testing.T) {
 			require.Contains(t, last.Error, c.says)
 			require.Len(t, r.w.events.runs, 1)
 			for _, p := range r.w.events.runs {
-				require.True(t, p.over)
-				require.Nil(t, p.told)
-				require.Nil(t, p.sink)
+				require.True(t, p.ended())
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ import (
 )
 
 // homeWait is how long a task waits for the worker that has its prompt in the
-// cache before any other may take it.
+// cache before any other may take it, where the run says nothing.
 const homeWait = 5 * time.Second
 
 // execute starts the activity of a task.
@@ -53,7 +54,7 @@ func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 		return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, opt), activityCall, a)
 	}
 	if d.home != "" {
-		opt.TaskQueue, opt.ScheduleToStartTimeout = d.home, homeWait
+		opt.TaskQueue, opt.ScheduleToStartTimeout = d.home, cmp.Or(d.in.HomeWait, homeWait)
 		f.home = d.home
 	}
 	ctx = workflow.WithActivityOptions(ctx, opt)

@@ -39,6 +39,9 @@ type Input struct {
 	Retry     Retry         `json:"retry"`     // of requests to a model
 	Heartbeat time.Duration `json:"heartbeat"` // after which a silent worker is given up
 	Longest   time.Duration `json:"longest"`   // of one attempt
+	// HomeWait is how long a task waits for the worker that has its prompt in the
+	// cache; 0: homeWait.
+	HomeWait time.Duration `json:"home_wait,omitempty"`
 	// History is the number of events after which the run goes on in a new
 	// history; 0 leaves it to the server.
 	History int `json:"history,omitempty"`

@@ -178,18 +178,20 @@ func (d *driver) await(ctx workflow.Context, f *flight) {
 			}
 		}
 	}
-	d.event(runtime.NodeStarted, &f.task)
-	d.show()
+	now := workflow.Now(ctx)
 	after, ends := f.task.After()
+	if ends {
+		f.due = now.Add(after)
+		for _, due := range d.in.Due { // it began in an earlier history
+			if due.Task == f.task.ID {
+				f.due = due.At
+			}
+		}
+	}
+	d.event(runtime.NodeStarted, f)
+	d.show()
 	if !ends {
 		return
-	}
-	now := workflow.Now(ctx)
-	f.due = now.Add(after)
-	for _, due := range d.in.Due { // it began in an earlier history
-		if due.Task == f.task.ID {
-			f.due = due.At
-		}
 	}
 	if left := f.due.Sub(now); left > 0 {
 		f.future = workflow.NewTimerWithOptions(ctx, left, workflow.TimerOptions{Summary: summary(&f.task)})

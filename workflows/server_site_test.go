@@ -302,16 +302,62 @@ type process struct {
 	make func() *exec.Cmd
 	cmd  *exec.Cmd
 	log  *os.File
+
+	mu         sync.Mutex
+	supervised bool
+	over       chan struct{} // of cmd, if it is supervised
+	down       bool          // it was killed by the test
 }
 
 func (p *process) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = false
+	p.begin()
+}
+
+func (p *process) begin() {
 	p.cmd = p.make()
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	require.NoError(p.t, p.cmd.Start())
+	if p.supervised {
+		p.watch()
+	}
+}
+
+// supervise starts the process again whenever it ends by itself, as a supervisor does:
+// on a busy machine a server may give its start up.
+func (p *process) supervise() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.supervised = true
+	p.watch()
+}
+
+func (p *process) watch() {
+	cmd, over := p.cmd, make(chan struct{})
+	p.over = over
+	go func() {
+		_ = cmd.Wait()
+		close(over)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.cmd == cmd && !p.down {
+			p.begin()
+		}
+	}()
 }
 
 func (p *process) kill() {
+	p.mu.Lock()
+	p.down = true
+	over := p.over
 	_ = p.cmd.Process.Kill()
+	p.mu.Unlock()
+	if over != nil {
+		<-over
+		return
+	}
 	_ = p.cmd.Wait()
 }
 

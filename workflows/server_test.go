@@ -25,6 +25,7 @@ import (
 
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
+	"github.com/coppice-run/coppice/workflows/relay"
 )
 
 const disturbed = `
@@ -93,6 +94,8 @@ func TestServerKilled(t *testing.T) {
 	m := newModel(t, 40*time.Millisecond)
 	s := newSite(t, m)
 	m.startEngine(t, s)
+	s.server.supervise()
+	s.worker.supervise()
 	kills := 5
 	if k := os.Getenv(envKills); k != "" {
 		var err error
@@ -167,7 +170,7 @@ func TestServerKilled(t *testing.T) {
 			if which&4 != 0 {
 				m.engine.start()
 			}
-			require.Eventually(t, func() bool { _, err := s.client.CheckHealth(ctx, nil); return err == nil }, time.Minute, 50*time.Millisecond)
+			require.Eventually(t, func() bool { _, err := s.client.CheckHealth(ctx, nil); return err == nil }, 5*time.Minute, 50*time.Millisecond)
 			if which&1 != 0 {
 				s.worker.start()
 			}
@@ -321,6 +324,36 @@ func record(ctx context.Context, c *Client, name string, w io.Writer) (int, erro
 	return len(h.Events), err
 }
 
+// requireToldAgain requires that a history tells what happened in a run, of each task
+// once, to its end, also to a reader that was told nothing of it before.
+func requireToldAgain(t *testing.T, s *site, run string, ends bool) {
+	dir, err := OpenDir(s.store())
+	require.NoError(t, err)
+	r := relay.NewReceiver("")
+	rec := &recorder{}
+	f, err := r.Follow(run, nil, rec)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, Open(s.client, run).Retell(context.Background(), dir, nil, f))
+	finished := map[string]int{}
+	for i, e := range rec.events {
+		require.EqualValues(t, i+1, e.Seq)
+		if e.Kind == runtime.NodeFinished {
+			finished[e.Task]++
+		}
+	}
+	for task, n := range finished {
+		require.Equal(t, 1, n, task)
+	}
+	if ends {
+		require.Equal(t, runtime.RunFinished, rec.events[len(rec.events)-1].Kind)
+		require.NotEmpty(t, finished)
+	}
+	if run == "disturbed" {
+		require.Len(t, finished, 41) // four rounds of two in four arms, the sleep and the end of each, and the last
+	}
+}
+
 // TestServerHistoriesReplay records the histories of the programs here and
 // replays them; with COPPICE_RECORD they become the files of TestOldHistories.
 func TestServerHistoriesReplay(t *testing.T) {
@@ -334,12 +367,19 @@ func TestServerHistoriesReplay(t *testing.T) {
 	}{
 		{"disturbed", disturbed, lang.Args{"text": "short"}, nil},
 		{"asking", asking, nil, &Answer{Task: "both/person/ok", Value: json.RawMessage("true")}},
-		{"family", family, lang.Args{"n": 1}, &Answer{Task: "all[0]/sub/ok", Value: json.RawMessage("true")}},
+		{"family", family, lang.Args{"n": 2}, &Answer{Task: "all[0]/sub/ok", Value: json.RawMessage("true")}},
 	} {
-		run, err := Start(ctx, s.client, program(t, c.program), c.args, StartOptions{Name: c.name, History: map[string]int{"family": 20}[c.name]})
+		run, err := Start(ctx, s.client, program(t, c.program), c.args, StartOptions{Name: c.name, History: map[string]int{"family": 10}[c.name]})
 		require.NoError(t, err)
 		if c.answer != nil {
 			require.NoError(t, run.Leave(ctx, *c.answer))
+		}
+		if c.name == "family" { // it goes on in a new history when one of its two programs is over
+			require.Eventually(t, func() bool {
+				d, err := s.client.DescribeWorkflow(ctx, c.name, "")
+				return err == nil && d.WorkflowExecution.RunID != d.RawResponse.WorkflowExecutionInfo.FirstRunId
+			}, 5*time.Minute, 50*time.Millisecond)
+			require.NoError(t, run.Leave(ctx, Answer{Task: "all[1]/sub/ok", Value: json.RawMessage("true")}))
 		}
 		_, err = run.Report(ctx)
 		require.NoError(t, err)
@@ -348,7 +388,7 @@ func TestServerHistoriesReplay(t *testing.T) {
 			d, err := s.client.DescribeWorkflow(ctx, c.name, "")
 			require.NoError(t, err)
 			require.NotEqual(t, d.WorkflowExecution.RunID, d.RawResponse.WorkflowExecutionInfo.FirstRunId)
-			ids["child"] = childID(c.name, d.RawResponse.WorkflowExecutionInfo.FirstRunId, "all[0]/sub")
+			ids["child"] = childID(c.name, d.RawResponse.WorkflowExecutionInfo.FirstRunId, "all[1]/sub")
 		}
 		for file, id := range ids {
 			var lines bytes.Buffer
@@ -358,6 +398,7 @@ func TestServerHistoriesReplay(t *testing.T) {
 			require.NoError(t, w.Flush())
 			require.Positive(t, n)
 			require.NoError(t, replay(lines.Bytes(), s.store()))
+			requireToldAgain(t, s, id, id == c.name)
 			if dir := os.Getenv("COPPICE_RECORD"); dir != "" {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, file+".json"), lines.Bytes(), 0o644))
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -225,6 +226,9 @@ func Dial(ctx context.Context, o DialOptions) (*Client, error) {
 	c.FailureConverter = FailureConverter(c.DataConverter, o.Key)
 	if c.Logger == nil {
 		c.Logger = quiet{}
+	}
+	if host, _, _ := net.SplitHostPort(o.Address); c.ConnectionOptions.GrpcCompression == nil && net.ParseIP(host).IsLoopback() {
+		c.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{} // packing costs more than it saves
 	}
 	cl, err := client.DialContext(ctx, c)
 	if err != nil {

@@ -224,6 +224,9 @@ func (d *driver) drive(outer workflow.Context) (*Outcome, error) {
 		if len(d.flight) == 0 {
 			return nil, d.programError(errors.New("workflows: internal error: the run is not over and nothing is to be done"))
 		}
+		if d.rests() && !workflow.IsReplaying(outer) {
+			d.pub.emit(runtime.Event{Kind: runtime.RunWaits})
+		}
 		d.selector.Select(outer)
 		for !d.m.Done() && !d.stopped && !d.late && d.selector.HasPending() {
 			d.selector.Select(outer)
@@ -263,44 +266,6 @@ func (d *driver) arm(outer workflow.Context) {
 	}
 }
 
-// over is when the time of the run is over, zero if it has no bound: at its
-// deadline or that of its budget.
-func (in *Input) over() time.Time {
-	if in.budgetFirst() {
-		return in.Ends
-	}
-	return in.Deadline
-}
-
-func (in *Input) budgetFirst() bool {
-	return !in.Ends.IsZero() && (in.Deadline.IsZero() || in.Ends.Before(in.Deadline))
-}
-
-// outOfTime is why a run ends whose time is over.
-func (d *driver) outOfTime() error {
-	if d.in.budgetFirst() {
-		t := d.in.Budget.Time.String()
-		return &runtime.BudgetError{What: "time", Limit: t, Used: t}
-	}
-	return fmt.Errorf("the deadline of the run is over (%s): %w", d.in.Deadline.UTC().Format(time.RFC3339), errDeadline)
-}
-
-// deadline ends the run when its time is over.
-func (d *driver) deadline() {
-	over := d.in.over()
-	if over.IsZero() {
-		return
-	}
-	left := max(over.Sub(workflow.Now(d.ctx)), time.Millisecond)
-	timer := workflow.NewTimerWithOptions(d.ctx, left, workflow.TimerOptions{Summary: "deadline of the run"})
-	workflow.Go(d.ctx, func(ctx workflow.Context) {
-		if timer.Get(ctx, nil) == nil {
-			d.late = true
-			d.wake()
-		}
-	})
-}
-
 func (d *driver) wake() { d.arrived.SendAsync(struct{}{}) }
 
 // watch adds the end of a flight to the selector.
@@ -323,7 +288,7 @@ func (d *driver) follow() {
 		if f := d.flight[id]; f != nil {
 			d.drop(f)
 			f.cancel()
-			d.event(runtime.NodeCancelled, &f.task)
+			d.event(runtime.NodeCancelled, f)
 			continue
 		}
 		d.take(id)
@@ -503,103 +468,4 @@ func (d *driver) apply(f *flight, r runtime.Result) {
 	d.tell(&f.task, &r, workflow.IsReplaying(d.ctx))
 	d.follow()
 	d.show()
-}
-
-// overBudget reports whether the run has used up what the program may use.
-func (d *driver) overBudget() error {
-	b := d.in.Budget
-	if b.Tokens <= 0 && b.Generated <= 0 && b.Cost <= 0 {
-		return nil
-	}
-	return runtime.OverBudget(b, d.m.Used(), d.in.Prices)
-}
-
-// stands says where the run stands, for those who look for runs.
-func (d *driver) stands() string {
-	person, work := false, d.inFlight > 0 || len(d.queue) > 0
-	for _, f := range d.order {
-		switch {
-		case d.flight[f.task.ID] != f:
-		case f.unknown:
-			return statusUnknown
-		case f.stands == statusUnknown:
-			return statusUnknown
-		case f.task.Wait != nil, f.stands == statusWaiting:
-			person = true
-		case f.task.Sleep != nil, f.task.Program != nil:
-			work = true
-		}
-	}
-	if person && !work {
-		return statusWaiting
-	}
-	return statusWorking
-}
-
-// status sets the search attribute, where the run has them.
-func (d *driver) status(s string) {
-	if !d.in.Attributes || d.shown == s {
-		return
-	}
-	if err := workflow.UpsertTypedSearchAttributes(d.ctx, attrStatus.ValueSet(s)); err != nil {
-		workflow.GetLogger(d.ctx).Warn("the status cannot be shown", "status", s, "error", err)
-	}
-	d.shown = s
-	d.tellParent(s)
-}
-
-var errDeadline = errors.New("deadline exceeded")
-
-// end reports.
-func (d *driver) end() (*Outcome, error) {
-	report := d.m.Report()
-	report.Run = d.in.Name
-	if err := d.m.Err(); err != nil {
-		return nil, d.programError(err)
-	}
-	if d.in.child() {
-		return ended{Ran: d.m.Ran()}.outcome()
-	}
-	return outcomeOf(report), nil
-}
-
-// programError is the failure of the run. Its details hold what it gave so far.
-func (d *driver) programError(err error) error {
-	report := d.m.Report()
-	report.Run = d.in.Name
-	f := runtime.NewFailure(err)
-	if errors.Is(err, errDeadline) {
-		f.Code = "timeout"
-	}
-	out := outcomeOf(report)
-	if d.in.child() {
-		ran := d.m.Ran()
-		ran.Branch.Status, ran.Branch.Error = runtime.Failed, err.Error()
-		if o, oerr := (ended{Ran: ran}).outcome(); oerr == nil {
-			out = o
-		}
-	}
-	return temporal.NewApplicationErrorWithOptions(clip(err.Error(), longestMessage), typeProgram, temporal.ApplicationErrorOptions{
-		NonRetryable: true, Details: []any{f.Code, out},
-	})
-}
-
-func (d *driver) event(kind runtime.EventKind, t *runtime.Task) {
-	e := runtime.Event{Kind: kind, Task: t.ID, Node: t.Node.ID, Branch: t.Branch, Does: does(t)}
-	if kind == runtime.NodeStarted && t.Wait != nil {
-		e.Text = t.Wait.Ask
-	}
-	d.pub.emit(e)
-}
-
-// tell announces a result to those who listen to the run in this process.
-func (d *driver) tell(t *runtime.Task, r *runtime.Result, restored bool) {
-	if d.pub == nil || t.Node == nil || t.Program != nil { // the end of its branch says it
-		return
-	}
-	e := runtime.FinishedEvent(t, r)
-	if restored {
-		e.Restored = 1
-	}
-	d.pub.emit(e)
 }

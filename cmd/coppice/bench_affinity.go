@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/lang"
@@ -13,27 +14,34 @@ import (
 	"github.com/coppice-run/coppice/workflows"
 )
 
-// runsOfAffinity runs go on at the same time, each with its own long prompt.
-const runsOfAffinity = 8
+// runsOfAffinity runs go on at the same time, each with its own long prompt and this
+// many branches over it, of turnsOfAffinity turns each.
+const (
+	runsOfAffinity     = 8
+	branchesOfAffinity = 8
+	turnsOfAffinity    = 4
+)
 
 // benchAffinity measures what affinity saves: the tokens that the same runs compute in
-// one process, and on two workers that have an engine each, with and without it.
+// one process, and what two workers that have an engine each compute beyond that, with
+// and without it. Without it each task goes to whichever worker takes it first: the
+// next one of a run mostly to the worker that had the last, but the branches of a fork
+// to both.
 func benchAffinity(ctx context.Context, c *workflows.Client, store workflows.Store) ([]benchRow, error) {
-	g, err := turnsProgram(8)
+	g, err := branchesProgram()
 	if err != nil {
 		return nil, err
 	}
-	var rows []benchRow
-	row := func(what string, tokens int) {
-		rows = append(rows, benchRow{What: fmt.Sprintf("%d runs of 8 turns, tokens computed %s", runsOfAffinity, what), Value: float64(tokens), Unit: "tokens"})
-	}
+	what := fmt.Sprintf("%d runs of %d branches over a long prompt, tokens ", runsOfAffinity, branchesOfAffinity)
+	alone := 0
 	err = withEngines(ctx, 1, func(engines []backend.Backend) error {
-		n, err := together(func(i int) (*runtime.Report, error) {
-			return runtime.RunGraph(ctx, engines[0], g, nil, turnsOf(i))
+		alone, err = together(func(i int) (*runtime.Report, error) {
+			return runtime.RunGraph(ctx, engines[0], g, nil, longPrompt(i))
 		})
-		row("in one process", n)
 		return err
 	})
+	rows := []benchRow{{What: what + "computed in one process", Value: float64(alone), Unit: "tokens"}}
+	again := map[bool]float64{}
 	for _, affinity := range []bool{true, false} {
 		if err != nil {
 			return nil, err
@@ -51,17 +59,20 @@ func benchAffinity(ctx context.Context, c *workflows.Client, store workflows.Sto
 				defer w.Stop()
 			}
 			n, err := together(func(i int) (*runtime.Report, error) {
-				r, err := workflows.Start(ctx, c, g, turnsOf(i), workflows.StartOptions{Name: fmt.Sprint(queue, "-", i), Queue: queue})
+				r, err := workflows.Start(ctx, c, g, longPrompt(i), workflows.StartOptions{Name: fmt.Sprint(queue, "-", i), Queue: queue, HomeWait: time.Minute})
 				if err != nil {
 					return nil, err
 				}
 				return r.Report(ctx)
 			})
-			row("on two workers "+map[bool]string{true: "with affinity", false: "without"}[affinity], n)
+			again[affinity] = float64(n - alone)
 			return err
 		})
 	}
-	return rows, err
+	return append(rows,
+		benchRow{What: what + "recomputed on two workers with affinity", Value: again[true], Unit: "tokens"},
+		benchRow{What: what + "recomputed on two workers without", Value: again[false], Unit: "tokens"},
+	), err
 }
 
 // withEngines calls f with engines that have caches of their own.
@@ -96,20 +107,29 @@ func together(run func(i int) (*runtime.Report, error)) (computed int, err error
 	return computed, nil
 }
 
-// turnsProgram is a talk of n turns over a long text.
-func turnsProgram(n int) (*lang.Graph, error) {
-	return lang.Define("turns", func(p *lang.Program) lang.Var[string] {
+// branchesProgram looks at a long text in branches that talk over several turns.
+func branchesProgram() (*lang.Graph, error) {
+	return lang.Define("branches", func(p *lang.Program) lang.Var[[]string] {
 		p.System(lang.In[string](p, "text"))
-		p.Repeat("rounds", n, func(p *lang.Program, round lang.Var[int]) lang.Cond {
-			p.User("Turn ", round, ".")
-			p.Gen("said", lang.MaxTokens(4))
-			return lang.Cond{}
+		p.User("Begin.")
+		p.Gen("first", lang.MaxTokens(4))
+		looks := make([]int, branchesOfAffinity)
+		for i := range looks {
+			looks[i] = i
+		}
+		return lang.Fork(p, "looks", lang.Each(looks...), func(p *lang.Branch, look lang.Var[int]) lang.Var[string] {
+			p.User("Look ", look, ".")
+			p.Repeat("rounds", turnsOfAffinity, func(p *lang.Program, round lang.Var[int]) lang.Cond {
+				p.User("Turn ", round, ".")
+				p.Gen("said", lang.MaxTokens(4))
+				return lang.Cond{}
+			})
+			return lang.Calc[string]("said")
 		})
-		return lang.Calc[string]("said")
 	}).Compile()
 }
 
-// turnsOf are the inputs of a run: nothing of its text is another's.
-func turnsOf(i int) lang.Args {
-	return lang.Args{"text": fmt.Sprint(i, " is the team. ") + strings.Repeat("A pod that restarts was killed, or has no image. ", 20)}
+// longPrompt are the inputs of a run: nothing of its text is another's.
+func longPrompt(i int) lang.Args {
+	return lang.Args{"text": fmt.Sprint(i, " is the team. ") + strings.Repeat("A pod that restarts was killed, or has no image. ", 40)}
 }

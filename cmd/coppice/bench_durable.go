@@ -9,6 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/coppice-run/coppice/backend/puppet"
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
@@ -28,7 +33,7 @@ const (
 // server. The target is 8 ms a node on that server. Behind that come many runs at a
 // time, and what affinity saves.
 func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
-	progress := a.steps(3*o.runs + 3)
+	progress := a.steps(4*o.runs + 3)
 	progress.next("a Temporal server and a worker")
 	serial, err := durableProgram(stepsOfDurable)
 	if err != nil {
@@ -77,8 +82,14 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		return nil, err
 	}
 
+	bare, stop, err := bareSteps(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+
 	const target = 8.0
-	var plain, journal, temporal []float64
+	var plain, journal, steps, temporal []float64
 	nodes := func() []benchRow { // of the runs that are complete
 		var rows []benchRow
 		if len(plain) > 0 {
@@ -87,9 +98,14 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		if len(journal) > 0 {
 			rows = append(rows, benchRow{What: "a node with a journal", Value: median(journal), Unit: "ms"})
 		}
+		if len(steps) > 0 {
+			rows = append(rows, benchRow{What: "a bare activity on our Temporal server", Value: median(steps), Unit: "ms"})
+		}
 		if len(temporal) > 0 {
 			t := median(temporal)
-			rows = append(rows, benchRow{What: "a node on our Temporal server (limit: goal)", Value: t, Unit: "ms", Limit: ptr(target), Ratio: ptr(target / t)})
+			rows = append(rows,
+				benchRow{What: "a node on our Temporal server (limit: goal)", Value: t, Unit: "ms", Limit: ptr(target), Ratio: ptr(target / t)},
+				benchRow{What: "a node above a bare activity", Value: t - median(steps), Unit: "ms"})
 		}
 		return rows
 	}
@@ -107,6 +123,7 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 				_, err := runtime.RunGraph(ctx, puppet.Null{}, serial, nil, nil, runtime.WithJournal(filepath.Join(dir, fmt.Sprint("journal", i))))
 				return err
 			}},
+			{"of a bare workflow", &steps, func() error { return bare(stepsOfDurable) }},
 			{"on the Temporal server", &temporal, func() error { return durable(serial, fmt.Sprint("serial-", i)) }},
 		} {
 			progress.next("%d nodes %s", stepsOfDurable, m.what)
@@ -145,6 +162,38 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 	progress.next("what affinity saves")
 	more, err := benchAffinity(ctx, c, store)
 	return append(rows, more...), err
+}
+
+// bareSteps returns a function that runs a workflow of n activities, one after the
+// other, which do nothing: what the server and the SDK take by themselves.
+func bareSteps(ctx context.Context, c *workflows.Client) (run func(n int) error, stop func(), err error) {
+	const queue = "bare"
+	w := worker.New(c.Client, queue, worker.Options{})
+	w.RegisterActivityWithOptions(func(context.Context, int) (int, error) { return 0, nil }, activity.RegisterOptions{Name: "nothing"})
+	w.RegisterWorkflowWithOptions(func(ctx workflow.Context, n int) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+		for i := range n {
+			if err := workflow.ExecuteActivity(ctx, "nothing", i).Get(ctx, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, workflow.RegisterOptions{Name: "bare"})
+	if err := w.Start(); err != nil {
+		return nil, nil, err
+	}
+	run = func(n int) error {
+		r, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: queue}, "bare", n)
+		if err != nil {
+			return err
+		}
+		return r.Get(ctx, nil)
+	}
+	if err := run(4); err != nil { // warm
+		w.Stop()
+		return nil, nil, err
+	}
+	return run, w.Stop, nil
 }
 
 // durableProgram is n generations one after the other.

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,15 +34,19 @@ type temporalFlags struct {
 	shared                bool // the queue was named: workers elsewhere may serve it
 }
 
-func (t *temporalFlags) register(c *cobra.Command) {
+func (t *temporalFlags) register(c *cobra.Command) { t.registerAs(c, "") }
+
+// registerAs puts a prefix before the names of flags that a command has another use
+// for.
+func (t *temporalFlags) registerAs(c *cobra.Command, prefix string) {
 	f := c.Flags()
 	f.StringVar(&t.address, "temporal", "", "host:port of a Temporal server (default: our own, started if need be)")
 	f.StringVar(&t.namespace, "namespace", "default", "Temporal namespace")
-	f.BoolVar(&t.tls, "tls", false, "connect with TLS")
-	f.StringVar(&t.cert, "tls-cert", "", "client certificate, a PEM file")
-	f.StringVar(&t.key, "tls-key", "", "its key, a PEM file")
-	f.StringVar(&t.ca, "tls-ca", "", "certificate of the authority that signed the server's, a PEM file")
-	f.StringVar(&t.server, "tls-server-name", "", "name in the server's certificate, if it is not the host's")
+	f.BoolVar(&t.tls, prefix+"tls", false, "connect to Temporal with TLS")
+	f.StringVar(&t.cert, prefix+"tls-cert", "", "client certificate, a PEM file")
+	f.StringVar(&t.key, prefix+"tls-key", "", "its key, a PEM file")
+	f.StringVar(&t.ca, prefix+"tls-ca", "", "certificate of the authority that signed the server's, a PEM file")
+	f.StringVar(&t.server, prefix+"tls-server-name", "", "name in the server's certificate, if it is not the host's")
 	f.StringVar(&t.state, "state", "", "folder with the store, and of our own server (default: coppice in the user's state folder)")
 	f.StringVar(&t.store, "store", "", "bucket that keeps what is too large for Temporal, s3://BUCKET/PREFIX?endpoint=URL&region=NAME, with credentials from the environment (default: a folder in --state)")
 	f.StringVar(&t.queue, "queue", workflows.DefaultQueue, "task queue")
@@ -263,6 +268,7 @@ func (a *app) workerCmd() *cobra.Command {
 		terms    termsFlags
 		affinity bool
 		window   int
+		events   string
 	)
 	c := &cobra.Command{
 		Use:   "worker",
@@ -275,22 +281,20 @@ A run of 'coppice run --durable' that has no --queue has a queue of its own,
 coppice-run-NAME: with --queue coppice-run-NAME a worker takes it over.
 
 The store must be the same for all workers and clients: a shared folder, named
-with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
+with --state. If COPPICE_SECRET is set, payloads are encrypted with it.
+
+With --events a 'coppice serve --durable' that started the runs shows their tokens
+as they come, with the key in COPPICE_EVENTS_KEY if it asks for one.`,
 		Example: `  coppice worker --temporal temporal.internal:7233 --namespace agents
   coppice worker --model qwen25 --affinity
+  coppice worker --events http://127.0.0.1:8080
   coppice worker --fallback 'spare=openai+http://127.0.0.1:8000/v1?model=NAME'`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			funcs := lang.Funcs{}
-			for _, load := range examples {
-				_, fs, err := load()
-				if err != nil {
-					return err
-				}
-				for name, f := range fs {
-					funcs[name] = f
-				}
+			funcs, err := exampleFuncs()
+			if err != nil {
+				return err
 			}
 			be, err := m.open(ctx)
 			if err != nil {
@@ -307,10 +311,19 @@ with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
 				return err
 			}
 			defer s.Close()
-			w, err := workflows.NewWorker(s.Client, workflows.Config{
+			cfg := workflows.Config{
 				Queue: t.queue, Backend: be, Fallback: fallback, Funcs: funcs, Store: s.store, Key: s.sealed, Affinity: affinity, Concurrency: window,
 				Trouble: a.trouble,
-			})
+			}
+			if events != "" {
+				sender, err := a.relayTo(events)
+				if err != nil {
+					return err
+				}
+				defer sender.close()
+				cfg.Events = sender.Sink
+			}
+			w, err := workflows.NewWorker(s.Client, cfg)
 			if err != nil {
 				return err
 			}
@@ -333,7 +346,21 @@ with --state. If COPPICE_SECRET is set, payloads are encrypted with it.`,
 	terms.registerFallbacks(c)
 	c.Flags().BoolVar(&affinity, "affinity", false, "let the tasks of a run prefer the worker that has its prompt in the cache")
 	c.Flags().IntVar(&window, "concurrency", 256, "tasks at a time")
+	c.Flags().StringVar(&events, "events", "", "address of the 'coppice serve --durable' that shows the runs, as http://host:8080")
 	return c
+}
+
+// exampleFuncs are the functions of the built-in examples.
+func exampleFuncs() (lang.Funcs, error) {
+	funcs := lang.Funcs{}
+	for _, load := range examples {
+		_, fs, err := load()
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(funcs, fs)
+	}
+	return funcs, nil
 }
 
 func (a *app) cancelCmd() *cobra.Command {

@@ -37,6 +37,7 @@ type serveFlags struct {
 	data              string
 	keepRuns          int
 	keepFor           time.Duration
+	runs              durableFlags
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -54,14 +55,21 @@ When it is ready it prints one line with its address. docs/serve.md has the rout
   coppice serve --model m.gguf --addr :8080   a model file, for other machines too
   coppice serve --api-keys keys.txt           a key a line; each key is a tenant
   coppice serve --data DIR                    programs and runs go on after a restart
+  coppice serve --durable                     runs go on without the server, on Temporal
 
 API keys come from --api-keys, or from the variable COPPICE_API_KEYS with commas
 between them. SIGTERM or an interrupt lets work in flight end, up to --drain.`,
 		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &m, &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.runs.check(cmd); err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), &m, &o)
+		},
 	}
 	m.register(c)
 	m.registerAhead(c)
+	o.runs.register(c)
 	f := c.Flags()
 	f.StringVar(&o.addr, "addr", "127.0.0.1:8080", "address to listen on; port 0 picks one")
 	f.StringArrayVar(&o.names, "served-model-name", nil, "name of the model in requests; repeatable, the first is shown")
@@ -137,20 +145,38 @@ func (a *app) serve(ctx context.Context, m *modelFlags, o *serveFlags) error {
 			cfg.Programs = append(cfg.Programs, serve.Program{Graph: g, Funcs: funcs})
 		}
 	}
+	var durable *durableRuns
+	if o.runs.durable {
+		if cfg.Data, err = o.runs.dataOf(cfg.Data); err != nil {
+			return err
+		}
+		if durable, err = o.runs.open(ctx, be, cfg.Log); err != nil {
+			return err
+		}
+		defer durable.close()
+		cfg.Runner = durable
+	}
 	srv, err := serve.New(cfg)
 	if err != nil {
 		return err
 	}
 	defer srv.Close()
+	var h http.Handler = srv
+	if durable != nil {
+		h = durable.handler(srv, len(keys) == 0)
+		if err := durable.start(); err != nil {
+			return err
+		}
+	}
 	if host, _, _ := net.SplitHostPort(ln.Addr().String()); len(keys) == 0 && !net.ParseIP(host).IsLoopback() {
 		cfg.Log.Warn("everybody who reaches this address can use the server: no API keys are set")
 	}
-	return a.listen(ctx, srv, ln, o)
+	return a.listen(ctx, srv, h, ln, o)
 }
 
 // listen serves until ctx is done, and then lets work in flight end.
-func (a *app) listen(ctx context.Context, srv *serve.Server, ln net.Listener, o *serveFlags) error {
-	h := &http.Server{Handler: srv, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+func (a *app) listen(ctx context.Context, srv *serve.Server, handler http.Handler, ln net.Listener, o *serveFlags) error {
+	h := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	failed := make(chan error, 1)
 	scheme := "http"
 	if o.tlsCert != "" {

@@ -114,7 +114,7 @@ func (a *agui) take(e runtime.Event) (out []aguiEvent) {
 		id := a.id(e.Task)
 		switch {
 		case e.Scores != nil:
-			add(e.Branch, "ACTIVITY_SNAPSHOT", aguiEvent{"messageId": id, "activityType": "select", "content": aguiEvent{"task": e.Task, "chosen": e.Text, "options": sayable(e).Scores}})
+			add(e.Branch, "ACTIVITY_SNAPSHOT", aguiEvent{"messageId": id, "activityType": "select", "content": aguiEvent{"task": e.Task, "chosen": e.Text, "options": e.Finite().Scores}})
 		case texts(e):
 			text(e, e.Text, 0)
 		case e.Does == string(lang.KindCall):

@@ -173,6 +173,7 @@ type runMeta struct {
 	CacheSalt string          `json:"cache_salt,omitempty"` // that the client gave
 	Chat      string          `json:"chat,omitempty"`
 	Attached  bool            `json:"attached,omitempty"`
+	Elsewhere bool            `json:"elsewhere,omitempty"` // a Runner carries it out
 	Created   time.Time       `json:"created"`
 	Status    string          `json:"status,omitempty"`
 	Ended     time.Time       `json:"ended,omitzero"`

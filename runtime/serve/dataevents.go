@@ -83,7 +83,7 @@ func readEvents(r io.Reader, take func(runtime.Event)) (size int64, damaged int,
 
 // append adds an event. After an error the file is as before.
 func (k *eventFile) append(e runtime.Event) error {
-	line, err := encode(sayable(e))
+	line, err := encode(e.Finite())
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (k *eventFile) rewrite(events []runtime.Event) error {
 	w := bufio.NewWriterSize(f, 64<<10)
 	size := int64(0)
 	for _, e := range events {
-		line, eerr := encode(sayable(e))
+		line, eerr := encode(e.Finite())
 		if eerr != nil {
 			err = eerr
 			break

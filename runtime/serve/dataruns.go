@@ -129,13 +129,27 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 	if err == nil && f.events.damaged > 0 {
 		s.cfg.Log.Warn("lines of a run's events cannot be read any more and are left out", "run", r.id, "lines", f.events.damaged)
 	}
-	if err == nil && up.over.Seq != 0 {
+	elsewhere := f.meta.Elsewhere && s.cfg.Runner != nil
+	if err == nil && up.over.Seq != 0 && !(elsewhere && up.over.Kind == runtime.RunFinished) {
 		// The end was told, and nobody lived to write it down.
 		f.finish(s.outcomeOf(f, up.over), r.log)
 		return s.keptRun(f)
 	}
 	q := runRequest{seed: f.meta.Seed, salt: t.salt(f.meta.CacheSalt, ""), takeUp: up}
-	if err == nil {
+	if elsewhere {
+		q.takeUp, q.begun, q.over = nil, true, up.over.Seq != 0
+		q.told, _ = r.log.Since(0)
+		for i := range q.told {
+			r.asks.event(&q.told[i])
+		}
+	}
+	switch {
+	case err != nil:
+	case f.meta.Elsewhere && s.cfg.Runner == nil:
+		err = errElsewhere
+	case s.cfg.Runner != nil && !elsewhere:
+		err = errHere
+	default:
 		q.program, q.inputs, err = s.programOf(f)
 	}
 	if err != nil {
@@ -148,7 +162,7 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	r.cancel = cancel
-	if len(up.asked) > 0 {
+	if len(up.asked) > 0 && !elsewhere {
 		r.begun = make(chan struct{})
 		r.again = sync.OnceFunc(func() { close(r.begun) })
 	}
@@ -264,7 +278,7 @@ func interrupts(cause, err error, unbegun bool) bool {
 	case errors.As(err, &panics):
 		return false
 	}
-	return unbegun || errors.As(cause, &keep) || errors.As(err, &journal) || errors.Is(err, runtime.ErrUnknownOutcome)
+	return unbegun || errors.Is(err, ErrAway) || errors.As(cause, &keep) || errors.As(err, &journal) || errors.Is(err, runtime.ErrUnknownOutcome)
 }
 
 // interrupt notes that the run does not go on in this process. Its readers are

@@ -19,7 +19,7 @@ func (s *Server) journalEvents(w http.ResponseWriter, r *http.Request) error {
 		failed error
 	)
 	sink := runtime.SinkFunc(func(e runtime.Event) {
-		line, err := encode(sayable(e))
+		line, err := encode(e.Finite())
 		if err != nil {
 			failed = err
 			return

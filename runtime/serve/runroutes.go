@@ -183,7 +183,7 @@ func (s *Server) sendEvents(w http.ResponseWriter, r *http.Request, x *run, afte
 					out.flush()
 					return nil
 				}
-				out.numbered(e.Seq, sayable(e))
+				out.numbered(e.Seq, e.Finite())
 				select {
 				case e, ok = <-events:
 				default:

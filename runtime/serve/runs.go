@@ -143,8 +143,11 @@ type runRequest struct {
 	inputs    lang.Args
 	seed      uint64
 	salt      string
-	cacheSalt string  // the part of salt that the client gave
-	takeUp    *takeUp // of a run that an earlier process began
+	cacheSalt string          // the part of salt that the client gave
+	takeUp    *takeUp         // of a run that an earlier process began
+	begun     bool            // by an earlier process, and carried out elsewhere
+	told      []runtime.Event // of that, by the earlier process
+	over      bool            // its end was told
 	attached  bool
 	trace     trace.SpanContext // whose trace the run belongs to
 	chat      string            // that the run answers
@@ -267,7 +270,7 @@ func (s *Server) keep(t *tenant, r *run, q *runRequest, vars map[string]any) err
 	}
 	files, err := t.shelf.create(runMeta{
 		Run: r.id, Program: r.program, BuiltIn: q.builtIn, Graph: graph, Inputs: g.EncodeInputs(vars), Seed: q.seed,
-		CacheSalt: q.cacheSalt, Chat: q.chat, Attached: q.attached, Created: r.created,
+		CacheSalt: q.cacheSalt, Chat: q.chat, Attached: q.attached, Elsewhere: s.cfg.Runner != nil, Created: r.created,
 	})
 	t.mu.Lock() // the run is known already
 	r.files = files
@@ -331,6 +334,7 @@ type runSink struct {
 	weigh  func()  // is called when the run has kept some more; nil where nothing bounds it
 	grown  int64   // bytes of events since
 	step   int64   // bytes of events that are some more
+	quota  *quota  // that pays for what is used elsewhere, or nil
 	last   uint64  // number of the last event that was told
 	end    *runtime.Event
 	broken error // why nothing more can be told
@@ -371,6 +375,9 @@ func (k *runSink) Emit(e runtime.Event) {
 			break
 		}
 		u := e.Cost
+		if k.quota != nil {
+			k.quota.spend(u.PromptTokens + u.SampledTokens + u.ForcedTokens)
+		}
 		if o != nil && e.Finish != "" {
 			o.finished(e.Finish, u)
 		} else {
@@ -429,6 +436,9 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 		ctx = backend.WithTrace(ctx, &backend.Trace{Step: spans.step})
 	}
 	limits := s.cfg.Limits.ProgramLimits
+	if s.cfg.Runner != nil { // such runs may take days: what bounds them is said by their programs
+		limits.Time, limits.Waiting = math.MaxInt64, math.MaxInt64
+	}
 	work := newWorkClock(limits.Time, limits.Waiting, func() { r.cancel(errTimeout) })
 	defer work.stop()
 	sink := &runSink{m: s.metrics, t: spans, obs: map[string]*observation{}, run: r, work: work, takeUp: q.takeUp}
@@ -438,13 +448,19 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	if most := int64(t.quota.limits.KeptBytes); most > 0 && r.files != nil {
 		sink.weigh, sink.step = func() { s.weigh(t, r) }, min(1<<20, max(4<<10, most/1024))
 	}
-	report, err := s.runProgram(ctx, t, r, q, sink)
+	var report *runtime.Report
+	var err error
+	if s.cfg.Runner != nil {
+		report, err = s.runElsewhere(ctx, t, r, q, sink)
+	} else {
+		report, err = s.runProgram(ctx, t, r, q, sink)
+	}
 	cause := context.Cause(ctx)
 	if err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	interrupted := r.files != nil && interrupts(cause, err, q.takeUp != nil && report == nil)
-	if !interrupted {
+	if !interrupted && !q.over {
 		end := sink.end
 		if end == nil {
 			end = &runtime.Event{Seq: sink.last + 1, Time: time.Now(), Kind: runtime.RunFailed, Error: "the run ended early"}
@@ -540,20 +556,4 @@ func (r *run) taken(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// sayable is an event that JSON can hold: a select's scores may be infinite.
-func sayable(e runtime.Event) runtime.Event {
-	for i, sc := range e.Scores {
-		lp, p := finite(sc.Logprob), sc.P
-		if math.IsNaN(p) || math.IsInf(p, 0) {
-			p = 0
-		}
-		if lp != sc.Logprob || p != sc.P {
-			scores := slices.Clone(e.Scores)
-			scores[i].Logprob, scores[i].P = lp, p
-			e.Scores = scores
-		}
-	}
-	return e
 }

@@ -199,7 +199,7 @@ func TestRunsAreBounded(t *testing.T) {
 // A score that is infinite is told as a number, and the log keeps what it has.
 func TestInfiniteScores(t *testing.T) {
 	e := runtime.Event{Scores: []runtime.OptionScore{{Option: "a", Logprob: -1, P: 1}, {Option: "b", Logprob: math.Inf(-1), P: math.NaN()}}}
-	got := sayable(e)
+	got := e.Finite()
 	if _, err := encode(got); err != nil || got.Scores[1].Logprob != leastLogprob || got.Scores[0].P != 1 || !math.IsNaN(e.Scores[1].P) {
 		t.Error(got, err)
 	}

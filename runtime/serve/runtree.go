@@ -80,7 +80,7 @@ func treeOf(events []runtime.Event) (trunk *treeBranch, last uint64) {
 		return n
 	}
 	for i := range events {
-		e := sayable(events[i])
+		e := events[i].Finite()
 		last = e.Seq
 		switch e.Kind {
 		case runtime.BranchStarted:

@@ -53,6 +53,9 @@ type Config struct {
 	// and runs go on, when a server is made with the same folder. Without it
 	// they end with the server. One server uses it at a time.
 	Data string
+	// Runner, if not nil, carries out the runs of programs, in place of the server
+	// itself. It needs Data.
+	Runner Runner
 	// Version is shown at /version.
 	Version string
 	// Traces gets the spans of requests and runs; nil is none. Prompts and
@@ -179,6 +182,9 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	if cfg.Backend == nil {
 		return nil, errors.New("serve: no backend")
+	}
+	if cfg.Runner != nil && cfg.Data == "" {
+		return nil, errors.New("serve: runs that outlive the server need a folder for what is told of them (Data)")
 	}
 	if cfg.Template != nil && cfg.Vocabulary == nil {
 		return nil, errors.New("serve: a template needs a vocabulary")

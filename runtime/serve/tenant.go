@@ -92,13 +92,13 @@ func (t *tenant) errFull() *Error {
 }
 
 // busyRuns counts the runs that a server which stops waits for. One that waits for
-// an answer and is kept can as well go on later.
+// an answer and is kept can as well go on later, and one elsewhere goes on.
 func (t *tenants) busyRuns() int {
 	n := 0
 	for _, x := range t.all {
 		x.mu.Lock()
 		for _, r := range x.order {
-			if !r.over() && (x.shelf == nil || !r.asks.any()) {
+			if !r.over() && (x.shelf == nil || !r.asks.any() && (r.files == nil || !r.files.meta.Elsewhere)) {
 				n++
 			}
 		}

@@ -88,7 +88,7 @@ func (m *uiMessage) take(e runtime.Event) (out []uiChunk) {
 	case runtime.NodeFinished:
 		switch {
 		case e.Scores != nil:
-			add(uiChunk{"type": "data-select", "id": e.Task, "data": uiChunk{"task": e.Task, "chosen": e.Text, "options": sayable(e).Scores}})
+			add(uiChunk{"type": "data-select", "id": e.Task, "data": uiChunk{"task": e.Task, "chosen": e.Text, "options": e.Finite().Scores}})
 		case texts(e):
 			text(e, e.Text, 0)
 		case tool && e.Error != "":

@@ -384,7 +384,7 @@ func (c *socket) watch(x *run, after uint64, m wsMessage) (wsMessage, error) {
 	err := c.follow(x, x.id, m, func(ctx context.Context) {
 		last := after
 		for e := range x.told(ctx, x.history(), after) {
-			said := sayable(e)
+			said := e.Finite()
 			if !c.send(ctx, wsMessage{Type: "event", Run: x.id, Event: &said}) {
 				return
 			}

@@ -128,7 +128,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		}
 	}
 	if o.Wait <= 0 {
-		o.Wait = 30 * time.Second
+		o.Wait = 2 * time.Minute // a server that fails ends before that
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
