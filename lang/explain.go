@@ -230,8 +230,8 @@ func (x *Explanation) merge(g *Graph, low, high *forecaster) {
 	usage := func(a, b tally) Forecast {
 		f := Forecast{
 			Prompt:   between(a.prompt, b.prompt, anything),
-			Computed: between(a.computed, b.computed, anything),
-			Cached:   between(a.cached, b.cached, anything),
+			Computed: between(max(0, a.computed-a.luck), b.computed, anything),
+			Cached:   between(a.cached, b.cached+b.luck, anything),
 			Forced:   between(a.forced, b.forced, made && b.forced > 0),
 			Sampled:  between(a.sampled, b.sampled, made),
 		}

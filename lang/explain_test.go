@@ -185,8 +185,9 @@ func TestExplainCountsTriesThatChecksMayAskFor(t *testing.T) {
 	if a.Times != (lang.Range{Min: 1, Max: 2}) || a.Usage.Prompt != (lang.Range{Min: 5, Max: 5 + again}) || a.Usage.Sampled != (lang.Range{Min: 1, Max: 2}) {
 		t.Errorf("%+v", a)
 	}
-	// The second prompt goes on with the first and its answer.
-	if a.Usage.Cached != (lang.Range{Min: 0, Max: 7}) {
+	// The second prompt goes on with the first and its answer, but for the last token of
+	// that, which was fed to nobody.
+	if a.Usage.Cached != (lang.Range{Min: 0, Max: 6}) {
 		t.Errorf("%+v", a.Usage.Cached)
 	}
 	// What was refused is not in later prompts: <u>hi</><a>ac</><u>on</><a>.

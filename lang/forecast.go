@@ -46,6 +46,9 @@ type unbounded struct {
 type tally struct {
 	prompt, computed, cached, forced, sampled int
 	without, passes                           int
+	// luck is how much more may be cached, and need not be computed, if what others ask
+	// at the same time happens to come first.
+	luck int
 }
 
 func (t *tally) add(u tally) {
@@ -56,6 +59,7 @@ func (t *tally) add(u tally) {
 	t.sampled += u.sampled
 	t.without += u.without
 	t.passes += u.passes
+	t.luck += u.luck
 }
 
 type nodeTally struct {
@@ -90,12 +94,15 @@ type line struct {
 	turns []fturn
 	done  [][]int32 // sequences that are computed by now, none the beginning of the next
 	first []int32   // of its first request
+	apart bool      // which is that of a fork or program in it
+	maybe [][]int32 // sequences that others compute at about the same time
 	// A node inside of the fork, arm or round whose path is in has the instance id
 	// of that with the rest of its own path behind.
 	in, id string
 	limb   int // index of its limb, -1 on the trunk
 	ended  bool
 
+	frail  bool  // its end by an error ends a branch, and not the run
 	inner  bool  // of a program that a step runs
 	result worth // what that program returns
 }
@@ -182,6 +189,9 @@ func (f *forecaster) body(nodes []*Node, l *line) {
 			return
 		}
 		f.node(n, l)
+		if l.frail && !f.hi && mayFail(n) {
+			l.ended = true
+		}
 	}
 }
 
@@ -294,7 +304,7 @@ func (f *forecaster) when(n *Node, l *line) {
 // the cache that is there.
 func (f *forecaster) program(n *Node, l *line) {
 	g := n.Run.graph
-	in := &line{vars: map[string]worth{}, done: l.done, limb: l.limb, in: n.ID, id: l.instance(n), inner: true}
+	in := &line{vars: map[string]worth{}, done: l.done, maybe: l.maybe, limb: l.limb, in: n.ID, id: l.instance(n), inner: true, frail: l.frail}
 	in.result = worth{known: true, count: -1}
 	for i := range g.Inputs {
 		input := &g.Inputs[i]
@@ -308,9 +318,14 @@ func (f *forecaster) program(n *Node, l *line) {
 	}
 	outer := f.g
 	f.g = g
-	f.body(g.Body, in)
+	if g.Budget == (Budget{}) || !l.frail || f.hi { // else it may end at once
+		f.body(g.Body, in)
+	}
 	f.g = outer
 	l.done = in.done
+	if l.first == nil {
+		l.first, l.apart = in.first, true
+	}
 	if n.Name != "" {
 		l.vars[n.Name] = in.result
 	}
@@ -433,10 +448,14 @@ func (f *forecaster) fork(n *Node, l *line) {
 		}
 	}
 	out := worth{count: count, volatile: true}
-	var siblings [][]int32
+	var siblings, cousins [][]int32
+	tolerant := fk.Join.Kind != "" && fk.Join.Kind != "all"
+	few := f.fewest(n, l, count)
 	for i := 0; i < count && f.going(); i++ {
 		c := l.clone()
+		c.frail = c.frail || tolerant
 		c.done = append(c.done, siblings...)
+		c.maybe = append(c.maybe[:len(c.maybe):len(c.maybe)], cousins...)
 		c.limb = len(f.limbs)
 		lb := limb{fork: n.ID}
 		yield := fk.Yield
@@ -452,8 +471,9 @@ func (f *forecaster) fork(n *Node, l *line) {
 			c.id = id // the arm's name is in the paths
 		}
 		f.limbs = append(f.limbs, lb)
+		few.begin(f)
 		before := f.total.computed
-		c.first = nil
+		c.first, c.apart = nil, false
 		if len(fk.Arms) > 0 {
 			f.body(fk.Arms[i].Body, c)
 		} else {
@@ -461,13 +481,22 @@ func (f *forecaster) fork(n *Node, l *line) {
 			f.body(fk.Body, c)
 		}
 		f.limbs[c.limb].own = f.total.computed - before
+		few.end(f)
 		f.gather(&out, yield, c)
-		if c.first != nil && len(siblings) < maxSeqs/2 {
+		switch {
+		case c.first == nil || len(siblings)+len(cousins) >= maxSeqs/2:
+		case c.apart:
+			cousins = append(cousins, c.first)
+		default:
 			siblings = append(siblings, c.first)
 		}
 	}
-	for _, s := range siblings {
+	few.settle(f)
+	for _, s := range slices.Concat(siblings, cousins) {
 		l.computed(s)
+		if l.first == nil {
+			l.first, l.apart = s, true
+		}
 	}
 	switch fk.Join.Kind {
 	case "first":

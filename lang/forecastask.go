@@ -2,7 +2,7 @@ package lang
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -102,6 +102,32 @@ func common(a, b []int32) int {
 	return n
 }
 
+// waitsFor is how many tokens an engine waits for that another request is about to
+// compute, if the two are not siblings.
+const waitsFor = 16
+
+// alike is how many tokens of b may be those of a, if texts that are not known are the
+// same where they stand at the same place.
+func alike(a, b []int32) int {
+	i, n := 0, 0
+	for i < len(a) && n < len(b) {
+		switch {
+		case a[i] == b[n]:
+			i, n = i+1, n+1
+		case a[i] < 0 && b[n] < 0:
+			for i < len(a) && a[i] < 0 {
+				i++
+			}
+			for n < len(b) && b[n] < 0 {
+				n++
+			}
+		default:
+			return n
+		}
+	}
+	return n
+}
+
 // ask counts the prompt of a request and returns it with its tally.
 func (f *forecaster) ask(n *Node, l *line) ([]int32, *tally, bool) {
 	if f.asked == maxAsked || f.total.prompt > maxCount {
@@ -118,9 +144,21 @@ func (f *forecaster) ask(n *Node, l *line) ([]int32, *tally, bool) {
 	for _, d := range l.done {
 		hit = max(hit, common(d, ids))
 	}
+	near := hit
+	for _, d := range l.maybe {
+		near = max(near, common(d, ids))
+	}
+	if near-hit >= waitsFor {
+		hit = near
+	}
+	luck := near
+	for _, d := range slices.Concat(l.done, l.maybe) {
+		luck = max(luck, alike(d, ids))
+	}
 	u := &tally{prompt: len(ids)}
 	if len(ids) > 0 {
 		u.cached = min(hit, len(ids)-1)
+		u.luck = min(luck, len(ids)-1) - u.cached
 	}
 	u.computed = len(ids) - u.cached
 	u.without = len(ids)
@@ -146,8 +184,9 @@ func (l *line) closed() bool {
 	return k == 0 || !l.turns[k-1].open && l.turns[k-1].role != ""
 }
 
-// count books a request and what it appended.
-func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, shape string) {
+// count books a request and what it appended: made tokens, of which the cache has the
+// first fed from now on, and the prompt; nothing if fed is less than 0.
+func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made, fed int, shape string) {
 	f.total.add(*u)
 	t := f.nodes[n.ID]
 	if t == nil {
@@ -160,10 +199,12 @@ func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, sh
 		f.longest, f.longestAt = size, n
 	}
 	hole := f.holes(made)
-	seq := append(ids[:len(ids):len(ids)], hole...)
-	l.computed(seq)
-	if l.first == nil {
-		l.first = seq
+	if fed >= 0 {
+		seq := append(ids[:len(ids):len(ids)], hole[:min(fed, len(hole))]...)
+		l.computed(seq)
+		if l.first == nil {
+			l.first = seq
+		}
 	}
 	part := fpart{hole: hole, label: "${" + n.Name + "}", volatile: true}
 	if l.closed() {
@@ -177,6 +218,9 @@ func (f *forecaster) count(n *Node, l *line, ids []int32, u *tally, made int, sh
 	}
 }
 
+// cutReason is what is said of an answer that ends too soon.
+const cutReason = "cut at the length limit inside the JSON value (max_tokens %d, %d bytes came): raise the limit or ask for less"
+
 // generate counts a gen or json. At the upper end each of its tries but the last
 // is refused.
 func (f *forecaster) generate(n *Node, l *line, c Constraint, least, most int) {
@@ -186,6 +230,9 @@ func (f *forecaster) generate(n *Node, l *line, c Constraint, least, most int) {
 		return
 	}
 	reason := ""
+	if most > 0 && (len(c.Schema) > 0 || c.Regex != "" || c.EBNF != "") {
+		reason = fmt.Sprintf(cutReason, most, 10*most)
+	}
 	for _, k := range checks {
 		if len(k.Reason()) > len(reason) {
 			reason = k.Reason()
@@ -284,15 +331,19 @@ func (f *forecaster) generateOnce(n *Node, l *line, c Constraint, least, most in
 	}
 	// A text that ends by its limit or with its grammar ends with its last token,
 	// which is fed to the model no more; otherwise one more draw says that it ends.
-	u.computed += made
+	fed := made
 	u.passes = made
 	if made > 0 && (made == most || len(c.Schema) > 0 || c.Regex != "" || c.EBNF != "") {
-		u.computed--
+		fed--
 	} else {
 		u.passes++
 	}
+	u.computed += fed
 	u.without += max(u.passes-1, 0)
-	f.count(n, l, ids, u, made, shape.Text)
+	if all := shape.Tokens; made > 0 && u.forced == made && !all.Open && all.Min == all.Max {
+		u.computed, u.cached, u.luck, fed = 0, 0, 0, -1 // the model is not asked at all
+	}
+	f.count(n, l, ids, u, made, fed, shape.Text)
 }
 
 func (f *forecaster) choose(n *Node, l *line) {
@@ -319,10 +370,8 @@ func (f *forecaster) choose(n *Node, l *line) {
 		f.open.made = true
 		f.note("%s: in how many ways its options can be written is not known", n.ID)
 	}
-	options = append([]string(nil), options...)
-	sort.Strings(options)
 	least, most, alone := 0, 0, 0
-	var before []int32
+	var tokens [][]int32
 	for i, s := range options {
 		t, err := f.o.Estimator.Tokenize([]Turn{{Text: s}}, false)
 		if err != nil {
@@ -333,12 +382,13 @@ func (f *forecaster) choose(n *Node, l *line) {
 			least = len(t)
 		}
 		most = max(most, len(t))
-		u.computed += len(t) - common(before, t)
 		u.without += len(t)
-		if !closed { // where it is, the end of the turn is scored too
-			u.computed-- // nothing is asked after the last token
-			u.without--
+		if closed { // the end of the turn is scored too
+			t = append(t[:len(t):len(t)], -1)
+		} else {
+			u.without-- // nothing is asked after the last token
 		}
+		tokens = append(tokens, t)
 		if method == UnconditionalLikelihoodNormalized && len(t) > 1 { // once more, alone
 			u.computed += len(t) - 1
 			u.without += len(t) - 1
@@ -347,16 +397,53 @@ func (f *forecaster) choose(n *Node, l *line) {
 		if i > 0 {
 			u.without += len(ids)
 		}
-		before = t
 	}
+	u.computed += fedOptions(tokens, 0)
 	u.computed = max(u.computed, u.prompt-u.cached)
 	u.passes = max(1, len(options)+alone)
 	made := least
 	if f.hi {
 		made = most
 	}
-	f.count(n, l, ids, u, made, "")
+	fed := made
+	if !closed {
+		fed--
+	}
+	f.count(n, l, ids, u, made, max(fed, 0), "")
 	if s := n.Select.Shares; s != "" {
 		l.vars[s] = worth{count: len(options), volatile: true, open: f.hi}
 	}
+}
+
+// fedOptions is how many tokens a select feeds for options that agree on their first
+// depth tokens: each but the last of an option once, and once for several options that
+// begin alike if that saves a pass's worth.
+func fedOptions(options [][]int32, depth int) (fed int) {
+	const worth = 16
+	for len(options) > 0 {
+		next := options[0]
+		part, rest := options[:1:1], [][]int32(nil)
+		shared := len(next)
+		for _, t := range options[1:] {
+			k := 0
+			if len(next) > depth && len(t) > depth {
+				k = common(next[depth:], t[depth:])
+			}
+			if k == 0 {
+				rest = append(rest, t)
+				continue
+			}
+			part = append(part, t)
+			shared = min(shared, depth+k)
+		}
+		options = rest
+		if len(part) > 1 && (shared-depth)*(len(part)-1) >= worth {
+			fed += shared - depth + fedOptions(part, shared)
+			continue
+		}
+		for _, t := range part {
+			fed += max(0, len(t)-1-depth)
+		}
+	}
+	return fed
 }

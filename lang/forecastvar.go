@@ -1,7 +1,10 @@
 package lang
 
 import (
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/expr-lang/expr/ast"
 )
@@ -41,7 +44,7 @@ func (f *forecaster) expand(n *Node, t Template, l *line) []fpart {
 			out = append(out, fpart{text: FormatValue(w.value, t), volatile: w.volatile})
 			continue
 		}
-		if w.open {
+		if w.open || f.hi && t.composite() { // as JSON it has more than its parts
 			f.open.texts = true
 		}
 		if w.parts != nil {
@@ -50,10 +53,48 @@ func (f *forecaster) expand(n *Node, t Template, l *line) []fpart {
 			out = append(out, fpart{hole: f.holes(w.tokens), label: "${" + string(p.ex) + "}", volatile: true})
 		}
 	}
+	out = slices.DeleteFunc(out, func(p fpart) bool { return p.text == "" && p.hole == nil })
 	for i := range out {
 		out[i].at = 0 // its place in this context is not known yet
 	}
+	if !f.hi {
+		shrink(out)
+	}
 	return out
+}
+
+// shrink makes texts that are not known shorter where they meet others without a sign
+// or space between: there the whole may be a word of one token.
+func shrink(parts []fpart) {
+	joins := func(at int, end bool) bool {
+		if at < 0 || at >= len(parts) {
+			return false
+		}
+		p := parts[at]
+		r, _ := utf8.DecodeRuneInString(p.text)
+		if end {
+			r, _ = utf8.DecodeLastRuneInString(p.text)
+		}
+		return p.text != "" && (unicode.IsLetter(r) || unicode.IsDigit(r)) || p.hole != nil
+	}
+	for i := range parts {
+		if parts[i].hole == nil {
+			continue
+		}
+		n := len(parts[i].hole)
+		switch before, after := joins(i-1, true), joins(i+1, false); {
+		case before || after && parts[i+1].hole == nil:
+			n = 0
+		case after:
+			n = min(n, 1)
+		}
+		parts[i].hole = parts[i].hole[:n:n]
+	}
+}
+
+// composite reports whether values of a type are written as JSON in texts.
+func (t Type) composite() bool {
+	return t.Kind == TypeList || t.Kind == TypeObject || t.Kind == TypeAny
 }
 
 func (f *forecaster) holes(n int) []int32 {
@@ -109,7 +150,7 @@ func (f *forecaster) value(ex Expr, t Type, l *line) worth {
 		} else if !v.known && whole {
 			w.tokens += v.tokens
 		}
-		w.open = w.open || v.open
+		w.open = w.open || v.open || f.hi && !v.known && v.count >= 0 && !strings.HasPrefix(string(ex), "join(")
 		if v.count > 1 && f.hi {
 			w.tokens += (v.count - 1) * f.lengthOf(f.texts(ex)) // what stands between the elements
 		}
@@ -177,7 +218,25 @@ func (f *forecaster) spell(n ast.Node, l *line) (worth, bool) {
 		}
 		return f.together(all...), true
 	}
-	return worth{}, false
+	return f.spelled(n, l)
+}
+
+// spelled is spell for a part of an expression that reads what is known.
+func (f *forecaster) spelled(n ast.Node, l *line) (worth, bool) {
+	ex := Expr(n.String())
+	vars := map[string]any{}
+	for _, name := range f.reads(ex) {
+		v, ok := l.vars[name]
+		if !ok || !v.known {
+			return worth{}, false
+		}
+		vars[name] = v.value
+	}
+	v, err := f.g.Eval(ex, vars)
+	if err != nil {
+		return worth{}, false
+	}
+	return worth{parts: []fpart{{text: FormatValue(v, Type{})}}, count: -1}, true
 }
 
 // together returns the worth of some texts one after the other.

@@ -167,10 +167,13 @@ func (e *estimator) Constrained(c lang.Constraint) (lang.Shape, error) {
 	if err != nil {
 		return lang.Shape{}, err
 	}
-	first, _ := g.Start().Jump()
+	first, next := g.Start().Jump()
 	text, err := shapeOf(e.ctx, spec)
 	if err != nil {
 		return lang.Shape{}, err
+	}
+	if n := len(first); n > 0 && next.Done() { // nothing is left to choose
+		return lang.Shape{Tokens: lang.Range{Min: n, Max: n}, Forced: lang.Range{Min: n, Max: n}, Text: text}, nil
 	}
 	return lang.Shape{
 		Tokens: lang.Range{Min: len(first) + 1, Max: len(first) + 1, Open: true},
