@@ -332,8 +332,8 @@ steps:
     - user: Look ${item}.
     - gen: {name: y, max_tokens: 5}
     - user: Again.
-    - gen: {name: y, max_tokens: 5}
-    yield: y
+    - gen: {name: z, max_tokens: 5}
+    yield: z
 - return: looks
 `)
 	args := func(i int) lang.Args { return lang.Args{"text": strings.Repeat(fmt.Sprint("rule ", i, ". "), 200)} }
@@ -353,16 +353,16 @@ steps:
 	require.NoError(t, err)
 	computed := map[bool]int{}
 	for _, affinity := range []bool{true, false} {
-		queue := fmt.Sprint("engines-", affinity)
-		for range 2 {
-			w, err := NewWorker(s.client, Config{Queue: queue, Backend: model(), Store: store, Affinity: affinity})
-			require.NoError(t, err)
-			require.NoError(t, w.Start())
-			defer w.Stop()
-		}
 		for i := range runs {
+			queue := fmt.Sprint("engines-", affinity, "-", i)
+			for range 2 { // with empty caches
+				w, err := NewWorker(s.client, Config{Queue: queue, Backend: model(), Store: store, Affinity: affinity})
+				require.NoError(t, err)
+				require.NoError(t, w.Start())
+				defer w.Stop()
+			}
 			// However slow this machine is, no worker is given up.
-			run, err := Start(ctx, s.client, g, args(i), StartOptions{Name: fmt.Sprint(queue, i), Queue: queue, HomeWait: time.Hour})
+			run, err := Start(ctx, s.client, g, args(i), StartOptions{Name: queue, Queue: queue, HomeWait: time.Hour})
 			require.NoError(t, err)
 			r, err := run.Report(ctx)
 			require.NoError(t, err)
