@@ -96,6 +96,9 @@ type line struct {
 	first []int32   // of its first request
 	apart bool      // which is that of a fork or program in it
 	maybe [][]int32 // sequences that others compute at about the same time
+	// The first requests of branches that begin with this line. Its own first request is
+	// in a batch with them; those of forks and programs in it come when they come.
+	beside [][]int32
 	// A node inside of the fork, arm or round whose path is in has the instance id
 	// of that with the rest of its own path behind.
 	in, id string
@@ -304,7 +307,8 @@ func (f *forecaster) when(n *Node, l *line) {
 // the cache that is there.
 func (f *forecaster) program(n *Node, l *line) {
 	g := n.Run.graph
-	in := &line{vars: map[string]worth{}, done: l.done, maybe: l.maybe, limb: l.limb, in: n.ID, id: l.instance(n), inner: true, frail: l.frail}
+	done, maybe := l.around()
+	in := &line{vars: map[string]worth{}, done: done, maybe: maybe, limb: l.limb, in: n.ID, id: l.instance(n), inner: true, frail: l.frail}
 	in.result = worth{known: true, count: -1}
 	for i := range g.Inputs {
 		input := &g.Inputs[i]
@@ -329,6 +333,14 @@ func (f *forecaster) program(n *Node, l *line) {
 	if n.Name != "" {
 		l.vars[n.Name] = in.result
 	}
+}
+
+// around returns what is computed, and what may be, for a line that begins inside of l.
+func (l *line) around() (done, maybe [][]int32) {
+	if l.first == nil || l.apart {
+		return slices.Clone(l.done), slices.Concat(l.maybe, l.beside)
+	}
+	return slices.Concat(l.done, l.beside), slices.Clone(l.maybe)
 }
 
 func (f *forecaster) clone() *forecaster {
@@ -454,8 +466,9 @@ func (f *forecaster) fork(n *Node, l *line) {
 	for i := 0; i < count && f.going(); i++ {
 		c := l.clone()
 		c.frail = c.frail || tolerant
-		c.done = append(c.done, siblings...)
-		c.maybe = append(c.maybe[:len(c.maybe):len(c.maybe)], cousins...)
+		c.done, c.maybe = l.around()
+		c.beside = siblings[:len(siblings):len(siblings)]
+		c.maybe = append(c.maybe, cousins...)
 		c.limb = len(f.limbs)
 		lb := limb{fork: n.ID}
 		yield := fk.Yield

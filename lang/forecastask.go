@@ -141,7 +141,7 @@ func (f *forecaster) ask(n *Node, l *line) ([]int32, *tally, bool) {
 	}
 	ids := f.prompt(l, true)
 	hit := 0
-	for _, d := range l.done {
+	for _, d := range slices.Concat(l.done, l.beside) {
 		hit = max(hit, common(d, ids))
 	}
 	near := hit
@@ -152,7 +152,7 @@ func (f *forecaster) ask(n *Node, l *line) ([]int32, *tally, bool) {
 		hit = near
 	}
 	luck := near
-	for _, d := range slices.Concat(l.done, l.maybe) {
+	for _, d := range slices.Concat(l.done, l.beside, l.maybe) {
 		luck = max(luck, alike(d, ids))
 	}
 	u := &tally{prompt: len(ids)}
