@@ -344,27 +344,13 @@ func (r *pattern) sequence(top bool) nodeID {
 
 // beforeCaret reports whether nothing but lookaheads stands between pos, where
 // one begins, and a "^".
-func (r *pattern) beforeCaret() bool {
-	depth, class := 0, false
-	for i := r.pos; i < len(r.src); i++ {
-		switch c := r.src[i]; {
-		case depth == 0 && c == '^':
-			return true
-		case depth == 0 && !strings.HasPrefix(r.src[i:], "(?=") && !strings.HasPrefix(r.src[i:], "(?!"):
-			return false
-		case c == '\\':
-			i++
-		case class:
-			class = c != ']'
-		case c == '[':
-			class = true
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		}
-	}
-	return false
+func (r *pattern) beforeCaret() (caret bool) {
+	rest := r.src[r.pos:]
+	eachTop(rest, func(i, end int) bool {
+		caret = rest[i:end] == "^"
+		return strings.HasPrefix(rest[i:end], "(?=") || strings.HasPrefix(rest[i:end], "(?!")
+	})
+	return caret
 }
 
 func (r *pattern) close() {

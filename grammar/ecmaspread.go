@@ -62,26 +62,49 @@ func spreadLooks(src string) (out string, ok bool) {
 	return strings.Join(done, "|"), true
 }
 
-// balanced reports whether every group and class of src is closed.
-func balanced(src string) bool {
-	depth, class := 0, false
-	for i := 0; i < len(src); i++ {
-		switch c := src[i]; {
-		case c == '\\':
-			i++
-		case class:
-			class = c != ']'
-		case c == '[':
-			class = true
-		case c == '(':
-			depth++
-		case c == ')':
-			if depth--; depth < 0 {
-				return false
+// eachPart calls f with the bounds of each byte, escape and class of a pattern,
+// until f says no. It reports whether every class is closed: one that is not ends
+// with src.
+func eachPart(src string, f func(i, end int) bool) (closed bool) {
+	for i := 0; i < len(src); {
+		end, class := i, false
+		for {
+			switch c := src[end]; {
+			case c == '\\':
+				end++
+			case class:
+				class = c != ']'
+			case c == '[':
+				class = true
+			}
+			if end++; !class || end >= len(src) {
+				break
 			}
 		}
+		end = min(end, len(src))
+		if !f(i, end) {
+			return !class
+		}
+		if i = end; class {
+			return false
+		}
 	}
-	return depth == 0 && !class
+	return true
+}
+
+// balanced reports whether every group and class of src is closed.
+func balanced(src string) bool {
+	depth := 0
+	closed := eachPart(src, func(i, _ int) bool {
+		switch src[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		}
+		return depth >= 0
+	})
+	return closed && depth == 0
 }
 
 // topLevel cuts src where sep stands outside groups and classes.
@@ -114,61 +137,34 @@ func lookGroup(src string) (from, to int, ok bool) {
 }
 
 // holdsLook reports whether a lookahead begins somewhere in src.
-func holdsLook(src string) bool {
-	class := false
-	for i := 0; i < len(src); i++ {
-		switch {
-		case src[i] == '\\':
-			i++
-		case class:
-			class = src[i] != ']'
-		case src[i] == '[':
-			class = true
-		case strings.HasPrefix(src[i:], "(?=") || strings.HasPrefix(src[i:], "(?!"):
-			return true
-		}
-	}
-	return false
+func holdsLook(src string) (found bool) {
+	eachPart(src, func(i, _ int) bool {
+		found = strings.HasPrefix(src[i:], "(?=") || strings.HasPrefix(src[i:], "(?!")
+		return !found
+	})
+	return found
 }
 
-// eachTop calls f with the bounds of each byte, escape, class and group of src
-// that is not inside another, until f says no. An unfinished one ends with src.
+// eachTop is eachPart with groups as one part. An unfinished one ends with src.
 func eachTop(src string, f func(i, end int) bool) {
-	for i := 0; i < len(src); {
-		end := i + 1
-		switch src[i] {
-		case '\\':
-			end = min(i+2, len(src))
-		case '[':
-			for end < len(src) && src[end] != ']' {
-				if src[end] == '\\' {
-					end++
-				}
-				end++
+	depth, group := 0, 0
+	more := true
+	eachPart(src, func(i, end int) bool {
+		switch {
+		case src[i] == '(':
+			if depth++; depth == 1 {
+				group = i
 			}
-			end = min(end+1, len(src))
-		case '(':
-			for depth := 1; end < len(src) && depth > 0; end++ {
-				switch src[end] {
-				case '\\':
-					end++
-				case '[':
-					for end++; end < len(src) && src[end] != ']'; end++ {
-						if src[end] == '\\' {
-							end++
-						}
-					}
-				case '(':
-					depth++
-				case ')':
-					depth--
-				}
+		case src[i] == ')' && depth > 0:
+			if depth--; depth == 0 {
+				more = f(group, end)
 			}
-			end = min(end, len(src))
+		case depth == 0:
+			more = f(i, end)
 		}
-		if !f(i, end) {
-			return
-		}
-		i = end
+		return more
+	})
+	if depth > 0 && more {
+		f(group, len(src))
 	}
 }

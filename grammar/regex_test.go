@@ -251,3 +251,40 @@ func jsonEscape(c rune) string {
 	}
 	return four(c)
 }
+
+func TestPartsOfAPattern(t *testing.T) {
+	for _, c := range []struct {
+		src    string
+		parts  string
+		top    string
+		closed bool
+	}{
+		{`ab`, `a b`, `a b`, true},
+		{`a\)[)\]](b(c)|[(])d`, `a \) [)\]] ( b ( c ) | [(] ) d`, `a \) [)\]] (b(c)|[(]) d`, true},
+		{`a)b`, `a ) b`, `a ) b`, true},
+		{`(a[b`, `( a [b`, `(a[b`, false},
+		{`[a\]`, `[a\]`, `[a\]`, false},
+		{`a\`, `a \`, `a \`, true},
+		{`((a)`, `( ( a )`, `((a)`, true},
+		{`[]a]`, `[] a ]`, `[] a ]`, true},
+		{``, ``, ``, true},
+	} {
+		var parts, top []string
+		closed := eachPart(c.src, func(i, end int) bool {
+			parts = append(parts, c.src[i:end])
+			return true
+		})
+		eachTop(c.src, func(i, end int) bool {
+			top = append(top, c.src[i:end])
+			return true
+		})
+		if p, q := strings.Join(parts, " "), strings.Join(top, " "); p != c.parts || q != c.top || closed != c.closed {
+			t.Errorf("%s: parts %s, at the top %s, closed %v", c.src, p, q, closed)
+		}
+	}
+	for src, want := range map[string]bool{`(a)`: true, `(a`: false, `a)(`: false, `[(]`: true, `[a`: false, `\(`: true, ``: true} {
+		if balanced(src) != want {
+			t.Errorf("balanced(%q) is %v", src, !want)
+		}
+	}
+}
