@@ -8,10 +8,12 @@ import "slices"
 
 const (
 	// warmVisits bounds the trie nodes that are visited for it, so that it takes
-	// a fraction of a millisecond; the last lexeme may go beyond.
-	warmVisits = 40_000
-	warmStates = 400     // lexeme states
-	warmBytes  = 1 << 20 // that their answers hold
+	// a fraction of a millisecond; the last lexeme may go beyond. Where there are
+	// no values, as in a pattern, all masks come from a few lexemes.
+	warmVisits      = 12_000
+	warmVisitsAlone = 40_000
+	warmStates      = 400     // lexeme states
+	warmBytes       = 1 << 20 // that their answers hold
 )
 
 // reserve makes room for the states that texts will come to: while a text is
@@ -53,11 +55,19 @@ func (m *machine) warm(values []*valueNode) {
 			meet(v.scalar)
 		}
 	}
-	bytes, searches := m.masks.bytes, m.searches
-	for i := 0; i < len(queue) && m.visits < warmVisits && m.masks.bytes-bytes < warmBytes && 2*m.searches > searches; i++ {
+	bytes, searches, visits := m.masks.bytes, m.searches, warmVisits
+	if len(values) == 0 {
+		visits = warmVisitsAlone
+	}
+	for i := 0; i < len(queue) && m.visits < visits && m.masks.bytes-bytes < warmBytes && 2*m.searches > searches; i++ {
 		id := queue[i]
 		if _, _, ok := m.countedString(id); ok {
 			continue // put together from what the vocabulary knows
+		}
+		if len(values) > 0 && !m.fewBelow(id) {
+			// As long as compiling takes, for a value that may not come.
+			m.visits += int(m.vocab.few)
+			continue
 		}
 		m.innerOf(id)
 		last := rxEmpty
