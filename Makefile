@@ -8,7 +8,7 @@ export ALERT
 
 MODELS ?= .models
 
-.PHONY: build demo test race vet test-aborts test-models models eval deploy-check container-check s3-check temporal test-temporal clean
+.PHONY: build demo test race vet test-aborts test-schedules test-models models eval deploy-check container-check s3-check temporal test-temporal clean
 
 build: bin/coppice
 
@@ -45,6 +45,14 @@ test-models: models
 FOR ?= 10m
 test-aborts:
 	COPPICE_ABORTS=$(FOR) go test -count=1 -timeout 2h -run TestAbortsAtRandomSteps ./backend/engine
+
+# test-schedules runs random requests on engines of random shape, with aborts, flushes
+# and preemption, under the race detector, and compares each result with that of the
+# request alone: so many rounds with a fake model, and as many with each kind of a small
+# real one. 10,000 take some hours.
+SCHEDULES ?= 10000
+test-schedules:
+	CGO_ENABLED=1 COPPICE_SCHEDULES=$(SCHEDULES) go test -race -count=1 -timeout 24h -run TestRandomSchedules ./backend/engine
 
 # eval measures the embedded model on 200 alerts with wording and names that
 # its training never saw, through the whole program.
