@@ -90,8 +90,8 @@ func (c *Client) download(ctx context.Context, f File, out *os.File) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, errRange):
-			if f.Size == 0 { // all of it is there
+		case errors.Is(err, errRange) || errors.Is(err, errOther):
+			if f.Size == 0 && errors.Is(err, errRange) { // all of it is there
 				return nil
 			}
 			if err := out.Truncate(0); err != nil {
@@ -116,10 +116,21 @@ func (c *Client) download(ctx context.Context, f File, out *os.File) error {
 
 // once reads one connection to its end and returns the bytes that it brought.
 func (c *Client) once(ctx context.Context, f File, out *os.File, have int64) (got int64, err error) {
+	stall := c.Stall
+	if stall == 0 {
+		stall = time.Minute
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(stall, func() { cancel(errStall) })
+	defer silent.Stop()
 	resp, err := c.get(ctx, f.URL, have)
 	if err != nil {
-		if errors.Is(err, errRange) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDenied) {
+		if errors.Is(err, errRange) || errors.Is(err, errOther) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDenied) {
 			return 0, err
+		}
+		if context.Cause(ctx) == errStall {
+			err = errStall
 		}
 		return 0, fmt.Errorf("%w: %w", errAgain, err)
 	}
@@ -140,6 +151,7 @@ func (c *Client) once(ctx context.Context, f File, out *os.File, have int64) (go
 	for {
 		n, err := resp.Body.Read(buf)
 		if n > 0 {
+			silent.Reset(stall)
 			if total > 0 && have+int64(n) > total {
 				return got, fmt.Errorf("the server sends more than the %d bytes of the file", total)
 			}
@@ -157,6 +169,8 @@ func (c *Client) once(ctx context.Context, f File, out *os.File, have int64) (go
 			return got, fmt.Errorf("%w: the connection ended after %d of %d bytes", errAgain, have, total)
 		case err == io.EOF:
 			return got, nil
+		case context.Cause(ctx) == errStall:
+			return got, fmt.Errorf("%w: %w", errAgain, errStall)
 		case err != nil:
 			return got, fmt.Errorf("%w: %w", errAgain, err)
 		}

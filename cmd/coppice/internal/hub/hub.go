@@ -94,6 +94,9 @@ type Client struct {
 	HTTP  *http.Client // http.DefaultClient if nil
 	// Progress is called now and then while a file is fetched. May be nil.
 	Progress func(Progress)
+	// Stall is for how long a server may send nothing before the connection is given
+	// up and opened again; a minute if 0.
+	Stall time.Duration
 	// Tries is how often a connection that breaks is opened again, 5 if 0, after
 	// Wait, which grows; one second if 0.
 	Tries int
@@ -232,6 +235,11 @@ func (c *Client) get(ctx context.Context, address string, from int64) (*http.Res
 		return resp, nil
 	case code == http.StatusRequestedRangeNotSatisfiable && from > 0:
 		resp.Body.Close()
+		// The server tells how long the file is, if it is polite.
+		var size int64
+		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &size); err == nil && size != from {
+			return nil, errOther
+		}
 		return nil, errRange
 	case code == http.StatusNotFound:
 		err = ErrNotFound
@@ -248,5 +256,7 @@ func (c *Client) get(ctx context.Context, address string, from int64) (*http.Res
 
 var (
 	errRange = errors.New("the file has no such part")
+	errOther = errors.New("the part that is there is another file's")
 	errAgain = errors.New("try again")
+	errStall = errors.New("the server has stopped sending")
 )

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -227,6 +228,79 @@ func TestPullThatFails(t *testing.T) {
 	}
 }
 
+// TestPullFromASilentServer: a server that stops sending is asked again for the rest.
+func TestPullFromASilentServer(t *testing.T) {
+	data := bytesOf(4500, 9)
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+			w.Write(data[:1000])
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	}))
+	defer s.Close()
+	c := &Client{Tries: 10, Wait: time.Microsecond, Stall: time.Second}
+	path, err := c.Fetch(context.Background(), File{Name: "m.gguf", URL: s.URL, Size: int64(len(data)), SHA256: sum(data)}, t.TempDir())
+	if err != nil || asked.Load() < 2 {
+		t.Fatal(err, asked.Load())
+	}
+	if got, _ := os.ReadFile(path); !bytes.Equal(got, data) {
+		t.Error("the file is not whole")
+	}
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer silent.Close()
+	c.Stall, c.Tries = time.Millisecond, 2
+	if _, err := c.Fetch(context.Background(), File{Name: "m.gguf", URL: silent.URL}, t.TempDir()); !errors.Is(err, errStall) {
+		t.Error(err)
+	}
+}
+
+// TestPullOverAnotherFile: what is left of a longer file is no file that is whole.
+func TestPullOverAnotherFile(t *testing.T) {
+	data := bytesOf(4500, 9)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	}))
+	defer s.Close()
+	c := &Client{Tries: 3, Wait: time.Microsecond}
+	for _, left := range [][]byte{data, bytesOf(6000, 1)} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "m.gguf.part"), left, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		path, err := c.Fetch(context.Background(), File{Name: "m.gguf", URL: s.URL}, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(path); !bytes.Equal(got, data) {
+			t.Errorf("of %d bytes that were left came a file of %d, want %d", len(left), len(got), len(data))
+		}
+	}
+}
+
+// TestPullToAFullDisk: what cannot be written is told at once, not tried again.
+func TestPullToAFullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no device that is always full")
+	}
+	s := newServer(t, map[string][]byte{"m-Q8_0.gguf": bytesOf(4500, 9)})
+	dir := t.TempDir()
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "m-Q8_0.gguf.part")); err != nil {
+		t.Skip(err)
+	}
+	paths, err := s.pull(t, dir, "hf:org/repo")
+	if !errors.Is(err, syscall.ENOSPC) || s.sent.Load() > 4500 {
+		t.Errorf("%v %v, %d bytes sent", paths, err, s.sent.Load())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "m-Q8_0.gguf")); err == nil {
+		t.Error("the file is there")
+	}
+}
+
 // TestTokenStaysAtHome: a URL on another host gets no token.
 func TestTokenStaysAtHome(t *testing.T) {
 	var got string
@@ -242,5 +316,18 @@ func TestTokenStaysAtHome(t *testing.T) {
 	}
 	if _, err := c.Fetch(context.Background(), files[0], t.TempDir()); err != nil || got != "" {
 		t.Errorf("%v, token %q", err, got)
+	}
+	// A hub that sends files from somewhere else, where the token is not for.
+	there := strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			t.Error("the hub got no token")
+		}
+		http.Redirect(w, r, there+"/m.gguf", http.StatusFound)
+	}))
+	defer hub.Close()
+	c, got = &Client{Base: hub.URL, Token: "secret", Tries: 1}, "none yet"
+	if _, err := c.Fetch(context.Background(), File{Name: "m.gguf", URL: hub.URL + "/m.gguf"}, t.TempDir()); err != nil || got != "" {
+		t.Errorf("%v, token %q behind a redirect", err, got)
 	}
 }
