@@ -36,25 +36,29 @@ func TestLongContext(t *testing.T) {
 	}
 }
 
-// TestRealModelLongContext is TestLongContext with SmolLM2 and a prompt of 3,000
-// tokens.
+// TestRealModelLongContext is TestLongContext with real models, one of them with
+// sliding windows, and prompts of 3,000 tokens.
 func TestRealModelLongContext(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes 9,000 tokens")
 	}
-	first := openReal(t, smol, Config{Pages: 4}, model.Options{})
-	ids := func(n, seed int) []backend.Token {
-		text := strings.Repeat(fmt.Sprintf("Node %d wrote its log and went on. Then it restarted. ", seed), n/8)
-		list := encodeText(first.tok, text)
-		if len(list) < n {
-			t.Fatalf("%d tokens, want %d", len(list), n)
-		}
-		return list[:n]
+	for name, kv := range map[string]model.KVType{smol: model.Int8, "gemma-3-270m-q4_k_m.gguf": model.BFloat16} {
+		t.Run(name, func(t *testing.T) {
+			first := openReal(t, name, Config{Pages: 4}, model.Options{})
+			ids := func(n, seed int) []backend.Token {
+				text := strings.Repeat(fmt.Sprintf("Node %d wrote its log and went on. Then it restarted. ", seed), n/8)
+				list := encodeText(first.tok, text)
+				if len(list) < n {
+					t.Fatalf("%d tokens, want %d", len(list), n)
+				}
+				return list[:n]
+			}
+			open := func(cfg Config, threads int) *Engine {
+				return openReal(t, name, cfg, model.Options{Threads: threads, KV: kv})
+			}
+			longContext(t, nil, open, ids, 3_000, 6_000)
+		})
 	}
-	open := func(cfg Config, threads int) *Engine {
-		return openReal(t, smol, cfg, model.Options{Threads: threads, KV: model.Int8})
-	}
-	longContext(t, nil, open, ids, 3_000, 6_000)
 }
 
 // longContext computes a prompt of the given length in two ways and restores it
@@ -107,12 +111,12 @@ func longContext(t *testing.T, own func(threads int) Model, open func(Config, in
 		t.Errorf("restored from the tree, but %d tokens were computed", n)
 	}
 	same("restored", warm, cold)
-	same("in pieces of 100", ask(start(100, 1), prompt, 24), cold)
 	// Weights, keys and values lie outside of the heap, in pieces of the planned
 	// size; what grows with the prompts is in it.
 	if grown := goHeap() - before; grown > 48<<20 {
 		t.Errorf("the heap grew by %d MiB", grown>>20)
 	}
+	same("in pieces of 100", ask(start(100, 1), prompt, 24), cold)
 }
 
 // goHeap is the size of what is in use of the Go heap.

@@ -11,21 +11,25 @@ import (
 	"github.com/coppice-run/coppice/backend/model"
 )
 
-// TestRealModelMatrix: on a real model, ids and log-probabilities of a few
-// requests are the same bits alone and cold as in every other way of computing
-// them: in a batch of 32, warm, in pieces of a few tokens, on one thread or two,
-// with and without jump-forward, drafts and options computed ahead, on a device
-// that works by itself, and on a pool that makes them lose their pages.
+// TestRealModelMatrix: on real models, ids and log-probabilities (which are sums over
+// all logits) of a few requests are the same bits alone and cold as in every other
+// way of computing them: in a batch of 32, warm, in pieces of a few tokens, on one
+// thread or two, with and without jump-forward, drafts and options computed ahead, on
+// a device that works by itself, on a pool that makes them lose their pages, and
+// resumed from some of their tokens.
 func TestRealModelMatrix(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs a real model nine times")
+		t.Skip("runs a real model ten times")
 	}
-	for _, kv := range []model.KVType{model.BFloat16, model.Int8} {
-		t.Run(string(kv), func(t *testing.T) { realMatrix(t, kv) })
+	for _, c := range []struct {
+		name string
+		kv   model.KVType
+	}{{smol, model.BFloat16}, {smol, model.Int8}, {"gemma-3-270m-q4_k_m.gguf", model.BFloat16}, {"qwen2.5-0.5b-q4.gguf", model.BFloat16}} {
+		t.Run(c.name+" "+string(c.kv), func(t *testing.T) { realMatrix(t, c.name, c.kv) })
 	}
 }
 
-func realMatrix(t *testing.T, kv model.KVType) {
+func realMatrix(t *testing.T, name string, kv model.KVType) {
 	requests := func() []*backend.Request {
 		list := []*backend.Request{
 			{Turns: []backend.Turn{user("Name a cause of restarts.")}, MaxTokens: 64, IgnoreEOS: true, Logprobs: true},
@@ -56,7 +60,7 @@ func realMatrix(t *testing.T, kv model.KVType) {
 	}
 	var want []answer
 	{
-		e := openReal(t, smol, Config{Pages: 64}, model.Options{Threads: 1, KV: kv})
+		e := openReal(t, name, Config{Pages: 64}, model.Options{Threads: 1, KV: kv})
 		for _, r := range requests() {
 			want = append(want, ask(t, e, r))
 			e.Flush()
@@ -70,6 +74,7 @@ func realMatrix(t *testing.T, kv model.KVType) {
 		noJump  bool
 		device  bool
 		preempt bool // some lose their pages for certain
+		resume  bool // from a third, from two thirds, and from all that it wrote
 	}{
 		{name: "batch of 32", cfg: Config{Pages: 512}, threads: 2, copies: 8},
 		{name: "warm", cfg: Config{Pages: 128}, threads: 2, copies: 1},
@@ -79,13 +84,17 @@ func realMatrix(t *testing.T, kv model.KVType) {
 		{name: "device", cfg: Config{Pages: 128}, threads: 2, copies: 2, device: true},
 		{name: "small pool", cfg: Config{Pages: 12}, threads: 2, copies: 2},
 		{name: "preempted", cfg: Config{Pages: 8}, threads: 2, copies: 6, preempt: true},
+		{name: "resumed", cfg: Config{Pages: 256}, threads: 2, copies: 3, resume: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := openRealOn(t, smol, c.cfg, model.Options{Threads: c.threads, KV: kv}, c.device)
+			e := openRealOn(t, name, c.cfg, model.Options{Threads: c.threads, KV: kv}, c.device)
 			var wg sync.WaitGroup
-			for range c.copies {
+			for n := range c.copies {
 				for i, r := range requests() {
 					r.NoJump = c.noJump
+					if ids := want[i].ids; c.resume {
+						r.Resume = ids[:len(ids)*(n+1)/c.copies]
+					}
 					wg.Go(func() {
 						got := ask(t, e, r)
 						if again := ask(t, e, r); !reflect.DeepEqual(got, again) {
