@@ -220,7 +220,7 @@ func (m *machine) innerOf(id nodeID) *inner {
 		return in
 	}
 	var in *inner
-	if id < m.base {
+	if id < m.base && slices.Contains(m.common, id) {
 		in = m.vocab.shared(id, func() *inner {
 			in := m.computeInner(id)
 			in.once = m.vocab.apart(in.points)

@@ -194,10 +194,10 @@ var basePool = sync.OnceValue(func() *pool {
 	p.freeText[encKey] = work[1]
 	p.freeText[encRaw] = p.anyText[encRaw]
 	p.common = append(slices.Clone(work), p.freeText[encString], p.anyText[encRaw])
-	// Numbers as masks see them: see foldCounts.
-	numbers := len(work)
+	// Numbers as masks see them, see foldCounts; all states found below are common.
+	roots := len(work)
 	work = append(work, p.number(-1, 3), p.number(-1, -1), p.integer(-1))
-	defer func() { p.common = append(p.common, work[numbers:]...) }()
+	defer func() { p.common = append(p.common, work[roots:]...) }()
 	for i := 0; i < len(work); i++ {
 		for _, b := range p.tableOf(work[i]).cls.rep {
 			if n := p.step(work[i], b); n != rxEmpty && !slices.Contains(work, n) {
