@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/model"
 	"github.com/coppice-run/coppice/cache"
 )
 
@@ -43,6 +44,9 @@ func (e *Engine) openTier() error {
 	e.slots = int(e.cfg.TierBytes / int64(e.cfg.Model.PageBytes()))
 	if e.slots == 0 {
 		return fmt.Errorf("engine: %w: %d bytes for evicted pages, and one takes %d", backend.ErrInvalid, e.cfg.TierBytes, e.cfg.Model.PageBytes())
+	}
+	if _, own := e.cfg.Model.(*cpuModel); own { // what is reserved is within the budget too
+		e.slots = model.WholePages(e.slots)
 	}
 	var err error
 	if e.tier, err = kv.NewTier(e.slots); err != nil {

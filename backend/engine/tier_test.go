@@ -88,6 +88,26 @@ func TestPagesComeBackBeforeTheyAreAskedFor(t *testing.T) {
 	}
 }
 
+// TestATierStaysWithinItsBytes: of a model of our own, the memory that is reserved too.
+func TestATierStaysWithinItsBytes(t *testing.T) {
+	sized := tinyModel(t, 1).(keptOpen).Model.(*cpuModel)
+	for _, slots := range []int{1, 3, 33, 130, 200} {
+		kv, err := sized.NewKV(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &Engine{cfg: Config{Model: sized, TierBytes: int64(slots*sized.PageBytes() + 7)}, kv: kv}
+		if err := e.openTier(); err != nil {
+			t.Fatal(err)
+		}
+		if e.slots < slots*4/5 || model.ReservedPages(e.slots) > slots {
+			t.Errorf("%d of %d pages, %d are reserved", e.slots, slots, model.ReservedPages(e.slots))
+		}
+		e.tier.Close()
+		kv.Close()
+	}
+}
+
 func TestTiersThatCannotBe(t *testing.T) {
 	for name, set := range map[string]func(*Config){
 		"a device of its own": func(c *Config) { c.Model, c.TierBytes = ahead{c.Model, t}, 1<<20 },
