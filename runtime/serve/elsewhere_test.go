@@ -116,7 +116,7 @@ func TestRunsElsewhere(t *testing.T) {
 	c, stop = serveIn(t, dir, puppet.New(), with(next))
 	_, got = c.call("GET", path, nil)
 	assert.Equal(t, "waiting", got["status"])
-	got = c.ok(path+"/approve", tree{"answer": true})
+	c.ok(path+"/approve", tree{"answer": true})
 	events, _ := readSSE(t, c.do("GET", path+"/events", nil).Body)
 	require.Equal(t, 8, numbered(t, events, 0))
 	require.Len(t, next.seen, 1)
