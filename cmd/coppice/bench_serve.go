@@ -73,16 +73,16 @@ func benchServe(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 	progress := a.steps(o.runs + len(p.urls) + 2)
 	for range o.runs {
 		progress.next("a device that costs nothing: tokens of 32 streams, the first token of one")
-		v, err := streamedTokens(ctx, own.url, 32, 500)
+		v, err := streamedTokens(ctx, own.url, "", 32, 500)
 		if err != nil {
 			return nil, err
 		}
 		tokens = append(tokens, v)
-		if v, err = timeToFirst(ctx, own.url, 300); err != nil {
+		if v, err = timeToFirst(ctx, own.url, "", 300); err != nil {
 			return nil, err
 		}
 		first = append(first, v)
-		if v, err = timeToFirst(ctx, bare.url, 300); err != nil {
+		if v, err = timeToFirst(ctx, bare.url, "", 300); err != nil {
 			return nil, err
 		}
 		floor = append(floor, v)
@@ -97,11 +97,15 @@ func benchServe(a *app, ctx context.Context, o *benchOptions) ([]benchRow, error
 	for _, url := range p.urls {
 		url = strings.TrimSuffix(url, "/")
 		progress.next("%s", url)
-		v, err := streamedTokens(ctx, url, 32, 100)
+		model, err := firstModel(ctx, url)
+		if err != nil {
+			return rows, err
+		}
+		v, err := streamedTokens(ctx, url, model, 32, 100)
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w", url, err)
 		}
-		t, err := timeToFirst(ctx, url, 20)
+		t, err := timeToFirst(ctx, url, model, 20)
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w", url, err)
 		}
@@ -195,9 +199,10 @@ func loader(conns int) *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConns: conns, MaxIdleConnsPerHost: conns, DisableCompression: true}}
 }
 
-func chatBody(text string, tokens int) string {
+func chatBody(model, text string, tokens int) string {
+	name, _ := json.Marshal(model)
 	quoted, _ := json.Marshal(text)
-	return fmt.Sprintf(`{"messages":[{"role":"user","content":%s}],"max_tokens":%d,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`, quoted, tokens)
+	return fmt.Sprintf(`{"model":%s,"messages":[{"role":"user","content":%s}],"max_tokens":%d,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`, name, quoted, tokens)
 }
 
 // post sends a request that must be answered with 200.
@@ -207,6 +212,9 @@ func postJSON(ctx context.Context, c *http.Client, url, body string) (*http.Resp
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	// A server may close a connection that served often enough: the client then asks
+	// again on another. The key is for net/http alone, which does not send it.
+	req.Header["Idempotency-Key"] = nil
 	resp, err := c.Do(req)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
@@ -220,7 +228,7 @@ var usageMark = []byte(`"completion_tokens":`)
 
 // streamedTokens is the tokens per second of some streams together, each with a
 // number of tokens, as counted by the server's usage.
-func streamedTokens(ctx context.Context, url string, streams, tokens int) (float64, error) {
+func streamedTokens(ctx context.Context, url, model string, streams, tokens int) (float64, error) {
 	c := loader(streams)
 	defer c.CloseIdleConnections()
 	var total atomic.Int64
@@ -229,7 +237,7 @@ func streamedTokens(ctx context.Context, url string, streams, tokens int) (float
 	for i := range streams {
 		g.Go(func() error {
 			for round := range 4 {
-				resp, err := postJSON(ctx, c, url+"/v1/chat/completions", chatBody(fmt.Sprintf("stream %d, round %d", i, round), tokens))
+				resp, err := postJSON(ctx, c, url+"/v1/chat/completions", chatBody(model, fmt.Sprintf("stream %d, round %d", i, round), tokens))
 				if err != nil {
 					return err
 				}
@@ -266,13 +274,13 @@ var contentMark = []byte(`"content":"`)
 
 // timeToFirst is the median time in microseconds until the first text of an
 // answer is there, one request after the other on one connection.
-func timeToFirst(ctx context.Context, url string, requests int) (float64, error) {
+func timeToFirst(ctx context.Context, url, model string, requests int) (float64, error) {
 	c := loader(1)
 	defer c.CloseIdleConnections()
 	var times []float64
 	for i := range requests + 10 {
 		start := time.Now()
-		resp, err := postJSON(ctx, c, url+"/v1/chat/completions", chatBody(fmt.Sprintf("request %d", i), 1))
+		resp, err := postJSON(ctx, c, url+"/v1/chat/completions", chatBody(model, fmt.Sprintf("request %d", i), 1))
 		if err != nil {
 			return 0, err
 		}

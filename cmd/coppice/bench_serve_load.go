@@ -114,7 +114,7 @@ func benchStreams(ctx context.Context, streams int) ([]benchRow, error) {
 }
 
 func followSSE(ctx context.Context, c *http.Client, url string, i int, piece func()) error {
-	resp, err := postJSON(ctx, c, url+"/v1/chat/completions", chatBody(fmt.Sprintf("stream %d", i), streamTokens))
+	resp, err := postJSON(ctx, c, url+"/v1/chat/completions", chatBody("", fmt.Sprintf("stream %d", i), streamTokens))
 	if err != nil {
 		return err
 	}
