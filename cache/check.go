@@ -125,7 +125,7 @@ func (c *Cache) Check(stale ...*Handle) error {
 	for run, nodes := range c.runs {
 		for branch, n := range nodes {
 			claims++
-			if n.claimOf(Owner{run, branch}) < 0 {
+			if n.claims.of(Owner{run, branch}) < 0 {
 				bad("run %q: its node at %d knows nothing of it", run, n.start)
 			}
 		}

@@ -55,7 +55,7 @@ func (c *Cache) Expect(owner Owner, next int64) bool {
 	if n == nil {
 		return parked
 	}
-	n.claims[n.claimOf(owner)].next = next
+	n.claims[n.claims.of(owner)].next = next
 	c.claimed(n)
 	return true
 }
@@ -73,7 +73,7 @@ func (c *Cache) dropClaim(owner Owner) {
 	if n == nil {
 		return
 	}
-	i := n.claimOf(owner)
+	i := n.claims.of(owner)
 	n.claims = slices.Delete(n.claims, i, i+1)
 	c.claimed(n)
 	c.disown(owner)
@@ -97,7 +97,7 @@ func (c *Cache) Forget(run string) {
 		return
 	}
 	for branch, n := range nodes {
-		i := n.claimOf(Owner{run, branch})
+		i := n.claims.of(Owner{run, branch})
 		n.claims = slices.Delete(n.claims, i, i+1)
 		c.claimed(n)
 	}
@@ -105,18 +105,27 @@ func (c *Cache) Forget(run string) {
 	c.runAge = slices.DeleteFunc(c.runAge, func(r string) bool { return r == run })
 }
 
-// claimOf returns the index of the claim of an owner that has one on n.
-func (n *node) claimOf(owner Owner) int {
-	return slices.IndexFunc(n.claims, func(cl claim) bool { return cl.owner == owner })
+// claimList is what owners claim of a node or a parked block.
+type claimList []claim
+
+// of returns the index of the claim of an owner, -1 without one.
+func (l claimList) of(owner Owner) int {
+	return slices.IndexFunc(l, func(cl claim) bool { return cl.owner == owner })
+}
+
+// next returns the soonest use, or old if nobody claims anything.
+func (l claimList) next(old int64) int64 {
+	for i, cl := range l {
+		if i == 0 || cl.next < old {
+			old = cl.next
+		}
+	}
+	return old
 }
 
 // claimed restores the order after the claims of n changed.
 func (c *Cache) claimed(n *node) {
-	for i, cl := range n.claims {
-		if i == 0 || cl.next < n.next {
-			n.next = cl.next
-		}
-	}
+	n.next = n.claims.next(n.next)
 	c.reorder(n)
 }
 

@@ -15,7 +15,7 @@ type node struct {
 	used   uint64
 	heap   int // index in the leaf heap, -1 if not in it
 	dead   bool
-	claims []claim
+	claims claimList
 	next   int64 // of the claims, the nearest use
 
 	// Of roots only.

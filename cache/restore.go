@@ -107,7 +107,7 @@ func (c *Cache) Fetch(until int64, most int) (pages int) {
 	}
 	var list []due
 	for owner, b := range c.tier.wants {
-		if next := b.claims[b.claimOf(owner)].next; next <= until {
+		if next := b.claims[b.claims.of(owner)].next; next <= until {
 			list = append(list, due{owner, next})
 		}
 	}
@@ -130,7 +130,7 @@ func (c *Cache) NextFetch(until int64) (next int64, ok bool) {
 		return 0, false
 	}
 	for owner, b := range c.tier.wants {
-		if at := b.claims[b.claimOf(owner)].next; at > until && (!ok || at < next) {
+		if at := b.claims[b.claims.of(owner)].next; at > until && (!ok || at < next) {
 			next, ok = at, true
 		}
 	}

@@ -48,7 +48,7 @@ type block struct {
 	locked bool  // is being loaded: keeps its slot
 	used   uint64
 	heap   int // index in the heap of what can be dropped, -1 if not in it
-	claims []claim
+	claims claimList
 	next   int64 // of the claims, the nearest use
 
 	ns Namespace // of roots only
@@ -211,7 +211,7 @@ func (t *tier) expect(owner Owner, next int64) bool {
 		return false
 	}
 	b := t.wants[owner]
-	b.claims[b.claimOf(owner)].next = next
+	b.claims[b.claims.of(owner)].next = next
 	t.claimed(b)
 	return true
 }
@@ -222,7 +222,7 @@ func (t *tier) unwant(owner Owner) {
 		return
 	}
 	b := t.wants[owner]
-	i := b.claimOf(owner)
+	i := b.claims.of(owner)
 	b.claims = slices.Delete(b.claims, i, i+1)
 	delete(t.wants, owner)
 	t.claimed(b)
@@ -240,16 +240,8 @@ func (t *tier) forget(run string) {
 	}
 }
 
-func (b *block) claimOf(owner Owner) int {
-	return slices.IndexFunc(b.claims, func(cl claim) bool { return cl.owner == owner })
-}
-
 func (t *tier) claimed(b *block) {
-	for i, cl := range b.claims {
-		if i == 0 || cl.next < b.next {
-			b.next = cl.next
-		}
-	}
+	b.next = b.claims.next(b.next)
 	t.place(b)
 }
 

@@ -19,7 +19,7 @@ import (
 // resumed from some of their tokens.
 func TestRealModelMatrix(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs a real model ten times")
+		t.Skip("-short: runs real models ten times")
 	}
 	for _, c := range []struct {
 		name string

@@ -285,12 +285,12 @@ func TestPullOverAnotherFile(t *testing.T) {
 // TestPullToAFullDisk: what cannot be written is told at once, not tried again.
 func TestPullToAFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no device that is always full")
+		t.Skip("needs /dev/full, a device that is always full")
 	}
 	s := newServer(t, map[string][]byte{"m-Q8_0.gguf": bytesOf(4500, 9)})
 	dir := t.TempDir()
 	if err := os.Symlink("/dev/full", filepath.Join(dir, "m-Q8_0.gguf.part")); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	paths, err := s.pull(t, dir, "hf:org/repo")
 	if !errors.Is(err, syscall.ENOSPC) || s.sent.Load() > 4500 {
