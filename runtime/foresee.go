@@ -8,7 +8,13 @@ import (
 	"github.com/coppice-run/coppice/backend"
 )
 
-// absence is what a branch does meanwhile.
+// Away says what a branch does until its next request.
+type Away struct {
+	Branch string
+	backend.Absence
+}
+
+// absence is an Away in the making.
 type absence struct {
 	branch *branch
 	doing  []string
@@ -16,14 +22,11 @@ type absence struct {
 	open   bool // how long it takes is not known
 }
 
-// foresee tells the backend what branches do until their next requests, as tasks
-// begin that are none: a function is called, time passes, a person is asked. That
-// concerns the branch of the task, and all that wait for it to end.
-func (r *runner) foresee(begin []Task) {
-	f, ok := r.be.(backend.Foreseer)
-	if !ok {
-		return
-	}
+// Away returns what branches do until their next requests, as ready tasks begin
+// together that are none: a function is called, time passes, a person is asked, a
+// program runs apart. That concerns the branch of the task, and all that wait for
+// it to end. It is for a [backend.Foreseer].
+func (m *Machine) Away(begin []Task) []Away {
 	var away []absence
 	index := map[*branch]int{}
 	for i := range begin {
@@ -31,7 +34,11 @@ func (r *runner) foresee(begin []Task) {
 		if t.Generate != nil || t.Score != nil {
 			continue
 		}
-		for b := r.m.tasks[t.ID].branch; b != nil; b = b.fork.parent {
+		b := m.tasks[t.ID].branch
+		if t.Program != nil { // its own is told of by whoever runs it
+			b = b.fork.parent
+		}
+		for ; b != nil; b = b.fork.parent {
 			k, ok := index[b]
 			if !ok {
 				k = len(away)
@@ -51,12 +58,24 @@ func (r *runner) foresee(begin []Task) {
 			}
 		}
 	}
-	for _, a := range away {
-		tell := backend.Absence{Gone: a.branch.later() == never, Doing: joined(a.doing)}
+	told := make([]Away, len(away))
+	for i, a := range away {
+		told[i] = Away{a.branch.id, backend.Absence{Gone: a.branch.later() == never, Doing: joined(a.doing)}}
 		if !a.open {
-			tell.For = a.known
+			told[i].For = a.known
 		}
-		f.Foresee(r.cfg.run, a.branch.id, tell)
+	}
+	return told
+}
+
+// foresee tells the backend what Away says.
+func (r *runner) foresee(begin []Task) {
+	f, ok := r.be.(backend.Foreseer)
+	if !ok {
+		return
+	}
+	for _, a := range r.m.Away(begin) {
+		f.Foresee(r.cfg.run, a.Branch, a.Absence)
 	}
 }
 
@@ -75,6 +94,8 @@ func doing(t *Task) string {
 		return t.Call.Func
 	case t.Sleep != nil:
 		return "sleep"
+	case t.Program != nil:
+		return "run:" + t.Program.Graph.Name
 	}
 	return "wait:" + t.Node.ID
 }

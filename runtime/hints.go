@@ -29,6 +29,43 @@ func (m *Machine) hints(b *branch) backend.Hints {
 	return backend.Hints{Run: m.opt.Run, Branch: reader.id, Reused: reused, LastUse: later == never}
 }
 
+// Together corrects the hints of ready tasks that a driver begins at the same time:
+// the number of siblings, where fewer start now than the machine announced, because
+// the rest is restored or waits its turn.
+func (m *Machine) Together(tasks []Task) {
+	var count map[*fork]int
+	each := func(f func(t *Task, h *backend.Hints)) {
+		for i := range tasks {
+			switch t := &tasks[i]; {
+			case t.Generate != nil && t.Generate.Hints.Siblings > 1:
+				f(t, &t.Generate.Hints)
+			case t.Score != nil && t.Score.Hints.Siblings > 1:
+				f(t, &t.Score.Hints)
+			}
+		}
+	}
+	each(func(t *Task, h *backend.Hints) {
+		if count == nil {
+			count = map[*fork]int{}
+		}
+		count[m.tasks[t.ID].branch.fork]++
+	})
+	each(func(t *Task, h *backend.Hints) {
+		n := count[m.tasks[t.ID].branch.fork]
+		switch {
+		case n >= h.Siblings:
+		case t.Generate != nil: // the machine's own stays as it is
+			req := *t.Generate
+			req.Hints.Siblings = n
+			t.Generate = &req
+		default:
+			req := *t.Score
+			req.Hints.Siblings = n
+			t.Score = &req
+		}
+	})
+}
+
 // later says whether a request after the current node reads the context of b:
 // in the rest of each body it is in, or in further rounds.
 func (b *branch) later() chance {

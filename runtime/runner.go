@@ -243,7 +243,7 @@ func (r *runner) launch() error {
 			return err
 		}
 	}
-	r.together(begin)
+	r.m.Together(begin)
 	r.foresee(begin)
 	for i := range begin {
 		f := &flight{task: begin[i], cancel: func() {}}
@@ -275,42 +275,6 @@ func (r *runner) next() []Task {
 	}
 	r.idle, r.queue = nil, r.queue[n:]
 	return begin
-}
-
-// together corrects the number of siblings where fewer start now than the
-// machine announced, because the rest is restored or waits its turn.
-func (r *runner) together(tasks []Task) {
-	var count map[*fork]int
-	each := func(f func(t *Task, h *backend.Hints)) {
-		for i := range tasks {
-			switch t := &tasks[i]; {
-			case t.Generate != nil && t.Generate.Hints.Siblings > 1:
-				f(t, &t.Generate.Hints)
-			case t.Score != nil && t.Score.Hints.Siblings > 1:
-				f(t, &t.Score.Hints)
-			}
-		}
-	}
-	each(func(t *Task, h *backend.Hints) {
-		if count == nil {
-			count = map[*fork]int{}
-		}
-		count[r.m.tasks[t.ID].branch.fork]++
-	})
-	each(func(t *Task, h *backend.Hints) {
-		n := count[r.m.tasks[t.ID].branch.fork]
-		switch {
-		case n >= h.Siblings:
-		case t.Generate != nil: // the machine's own stays as it is
-			req := *t.Generate
-			req.Hints.Siblings = n
-			t.Generate = &req
-		default:
-			req := *t.Score
-			req.Hints.Siblings = n
-			t.Score = &req
-		}
-	})
 }
 
 // noteCalls writes down which calls are about to begin.

@@ -39,6 +39,8 @@ type ask struct {
 
 	// First is the id of the run's first history: the name may be used again.
 	First string `json:"first,omitempty"`
+	// Foresee is for the backend of the worker that it is sent to.
+	Foresee *foresight `json:"foresee,omitempty"`
 	// Before is what another activity had come to when its worker was lost.
 	Before *progress `json:"before,omitempty"`
 }
@@ -59,6 +61,7 @@ func (w *Worker) generate(ctx context.Context, a ask, base, delta *grown, c *bac
 	if a.Generate == nil {
 		return nil, malformed(a, "no request")
 	}
+	w.foreseen(a.Foresee, time.Now())
 	turns, shared, hash, err := w.prompt(a.Parent, base, delta)
 	if err != nil {
 		return nil, err
@@ -84,6 +87,7 @@ func (w *Worker) score(ctx context.Context, a ask, base, delta *grown) (*answer,
 	if a.Score == nil {
 		return nil, malformed(a, "no request")
 	}
+	w.foreseen(a.Foresee, time.Now())
 	turns, shared, hash, err := w.prompt(a.Parent, base, delta)
 	if err != nil {
 		return nil, err
@@ -104,6 +108,7 @@ func (w *Worker) call(ctx context.Context, a ask) (*answer, error) {
 	if a.Call == nil {
 		return nil, malformed(a, "no call")
 	}
+	w.foreseen(a.Foresee, time.Now())
 	at := w.attempt(ctx, &a)
 	defer at.stop()
 	at.event(runtime.NodeStarted)

@@ -263,8 +263,8 @@ func TestHeartbeatKeepsWhatWasResumed(t *testing.T) {
 	require.Equal(t, []backend.Token{1, 2}, beats[0].Tokens)
 }
 
-// TestAffinity: requests prefer the worker that had the last one, calls do not
-// change that, and when that worker is gone any other goes on from the tokens of
+// TestAffinity: requests and calls prefer the worker that had the last request, and
+// when that worker is gone any other goes on from the tokens of
 // its last heartbeat.
 func TestAffinity(t *testing.T) {
 	be := &breaks{fingerprint: "f", length: 6}
@@ -303,7 +303,7 @@ steps:
 	_, err := r.run()
 	require.NoError(t, err)
 	common := queues[0][len("a "):]
-	require.Equal(t, []string{"a " + common, "paged " + common, "b engine-1", "c engine-1", "c " + common}, queues)
+	require.Equal(t, []string{"a " + common, "paged engine-1", "b engine-1", "c engine-1", "c " + common}, queues)
 	require.NotContains(t, common, "engine")
 	require.Len(t, be.reqs, 3)
 	require.Equal(t, begun.Tokens, be.reqs[2].Resume)

@@ -47,15 +47,16 @@ func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 	if over := d.in.over(); !over.IsZero() {
 		opt.ScheduleToCloseTimeout = max(over.Sub(workflow.Now(ctx)), time.Millisecond)
 	}
+	if d.home != "" {
+		opt.TaskQueue, opt.ScheduleToStartTimeout = d.home, cmp.Or(d.in.HomeWait, homeWait)
+		f.home = d.home
+		a.Foresee = d.carry()
+	}
 	if t.Call != nil {
 		if t.Call.Unsafe {
 			opt.RetryPolicy.MaximumAttempts = 1
 		}
 		return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, opt), activityCall, a)
-	}
-	if d.home != "" {
-		opt.TaskQueue, opt.ScheduleToStartTimeout = d.home, cmp.Or(d.in.HomeWait, homeWait)
-		f.home = d.home
 	}
 	ctx = workflow.WithActivityOptions(ctx, opt)
 	if t.Score != nil {

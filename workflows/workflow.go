@@ -49,6 +49,8 @@ type driver struct {
 	marks    map[string]marks  // by branch
 	parent   map[string]string // of each open branch
 	home     string            // queue of the worker that has the run's prefix
+	news     []absent          // what that one does not know yet
+	opt      runtime.Options   // of the machine
 	first    string            // id of the first history
 	shown    string            // status that the search attribute has
 
@@ -100,6 +102,9 @@ func (w *Worker) run(ctx workflow.Context, in Input, graph json.RawMessage) (*Ou
 	defer w.events.left(in.Name, d.first)
 	out, err := d.drive(ctx)
 	var again *workflow.ContinueAsNewError
+	if !errors.As(err, &again) {
+		d.endRun()
+	}
 	switch {
 	case errors.As(err, &again), d.gave:
 	case in.child():
@@ -168,6 +173,8 @@ func (d *driver) open(ctx workflow.Context) error {
 		}
 		d.tell(&t, &r, true)
 	}
+	d.follow()
+	d.opt = opt
 	return nil
 }
 
@@ -297,6 +304,7 @@ func (d *driver) follow() {
 		if b.ID == "" {
 			continue
 		}
+		d.farewell(b)
 		e := runtime.Event{Kind: runtime.BranchFinished, Branch: b.ID, Label: b.Label, Status: b.Status}
 		if b.Status == runtime.Running {
 			e.Kind, e.Status = runtime.BranchStarted, ""
@@ -335,13 +343,15 @@ func (d *driver) launch() {
 		return
 	}
 	room := d.in.Window - d.inFlight
-	var later []runtime.Task
+	children := d.children
+	var begin, later []runtime.Task
 	for _, t := range d.queue {
 		if t.Program != nil {
-			if d.children >= maxChildren {
+			if children >= maxChildren {
 				later = append(later, t)
 				continue
 			}
+			children++
 		} else if t.Sleep == nil && t.Wait == nil && !d.undecidable(t.ID) {
 			if room <= 0 {
 				later = append(later, t)
@@ -349,9 +359,14 @@ func (d *driver) launch() {
 			}
 			room--
 		}
-		d.begin(&flight{task: t})
+		begin = append(begin, t)
 	}
 	d.queue = later
+	d.m.Together(begin)
+	d.foresee(begin)
+	for _, t := range begin {
+		d.begin(&flight{task: t})
+	}
 }
 
 // undecidable reports whether a task is a call of unknown outcome in an earlier
