@@ -153,15 +153,17 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int
 		stride: kv.Stride, dim: q.dim, s: &q.s[0], pairs: &q.pairs[first*q.dim/2],
 		values: 2 * (kv.Values - kv.Keys), near: 1,
 	}
-	keys := 2 * (kv.Keys - kv.Values)
+	keys, step := 2*(kv.Keys-kv.Values), 0
 	switch {
 	case inRow(pages):
-		next, keys = pages, 0
+		next, keys, step = pages, 0, 64
 		q.sa.values, q.sa.near = 0, len(pages)
 	case len(next) < len(pages):
 		next = pages
 	}
 	scores(&q.sa, t)
+	// The memory would be idle while weights are computed: they fetch values.
+	near := kv.Values + int(pages[0])*kv.Stride
 	for i := range t {
 		s := q.s[i*Span:][:n]
 		if lo, hi := q.mask(s, first+i, base); lo >= hi {
@@ -169,7 +171,8 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int
 			clear(q.p[i*Span:][:n])
 			continue
 		}
-		q.part[i].max, q.part[i].sum = softmax(s, q.p[i*Span:][:n])
+		q.part[i].max, q.part[i].sum = softmax(s, q.p[i*Span:][:n], &kv.Data[min(near, len(kv.Data)-1)], step)
+		near += softmaxLines * step / 2 * n / 16
 	}
 	q.ma = mixArgs{
 		p: &q.s[0], v: &kv.Data[kv.Values], pages: &pages[0], np: len(pages),

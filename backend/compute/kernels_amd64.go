@@ -331,10 +331,15 @@ func expandPairs(a *mixArgs, t int) {
 	}
 }
 
-func softmax(s []float32, pairs []uint16) (m, sum float32) {
+// softmaxLines is the number of lines that softmaxBF16 fetches with 16 scores.
+const softmaxLines = 2
+
+// softmax is softmaxGo, or leaves the weights in pairs where wantsPairs. It may fetch
+// what lies at near and every step bytes after it meanwhile.
+func softmax(s []float32, pairs []uint16, near *uint16, step int) (m, sum float32) {
 	switch use {
 	case tierBF16:
-		return softmaxBF16(&s[0], len(s), &pairs[0])
+		return softmaxBF16(&s[0], len(s), &pairs[0], (*byte)(unsafe.Pointer(near)), step)
 	case tierAVX512:
 		return softmaxAVX512(&s[0], len(s))
 	case tierAVX2:
@@ -400,6 +405,29 @@ func blend(dst, x []float32, a, b float32) {
 	default:
 		blendAVX2(&dst[0], &x[0], len(dst), a, b)
 	}
+}
+
+// hasTop tells whether there are kernels for Top, of all values or of those of a set.
+func hasTop(set bool) bool { return use >= tierAVX512 || use == tierAVX2 && !set }
+
+// topOf returns the greatest of x, of those in set if it is not nil, and the greatest
+// of their bits without signs.
+func topOf(x []float32, set []uint64) (m float32, bits uint32) {
+	switch {
+	case set != nil:
+		return topOfAVX512(&x[0], &set[0], len(set))
+	case use >= tierAVX512:
+		return topAVX512(&x[0], len(x))
+	}
+	return topAVX2(&x[0], len(x))
+}
+
+// find returns the index of the first of x that is m, or len(x).
+func find(x []float32, m float32) int {
+	if use >= tierAVX512 {
+		return findAVX512(&x[0], len(x), m)
+	}
+	return findAVX2(&x[0], len(x), m)
 }
 
 // What dotPeak(1), floatPeak(1) and brainPeak(1) do, in multiply-adds.

@@ -103,7 +103,7 @@ func TestVectorKernels(t *testing.T) {
 			a[n-1], a[n/2] = float32(math.Inf(-1)), -200
 			b := slices.Clone(a)
 			pairs := make([]uint16, n)
-			m, sum := softmax(a, pairs)
+			m, sum := softmax(a, pairs, &pairs[0], 0)
 			if wantsPairs() {
 				for j, p := range pairs {
 					a[j], _ = brainPair([]uint16{p, 0})

@@ -72,6 +72,18 @@ func narrowAVX512(s *float32, n int, inv float32, p *byte)
 //go:noescape
 func mix8AVX512(a *byte, t int, w int)
 
+// topAVX512 returns the greatest of n values, a positive multiple of 16,
+// and the greatest of their bits without signs.
+//
+//go:noescape
+func topAVX512(x *float32, n int) (m float32, bits uint32)
+
+// findAVX512 returns the index of the first of n values that is m, or n;
+// n is a positive multiple of 16.
+//
+//go:noescape
+func findAVX512(x *float32, n int, m float32) int
+
 // softmaxAVX2 is softmaxGo for a positive multiple of 16 scores.
 //
 //go:noescape
@@ -115,10 +127,11 @@ func blendAVX2(dst *float32, x *float32, n int, a float32, b float32)
 func quantiseAVX2(a *byte)
 
 // softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves
-// the weights in pairs.
+// the weights in pairs. With 16 scores it fetches two lines, the first at near,
+// each step bytes after the last.
 //
 //go:noescape
-func softmaxBF16(s *float32, n int, pairs *uint16) (m float32, sum float32)
+func softmaxBF16(s *float32, n int, pairs *uint16, near *byte, step int) (m float32, sum float32)
 
 // scoresAVX2 is scoresGo for t queries of a tile that has step; a points to
 // scoreArgs. AVX-512 takes up to 16, AVX2 up to 4 queries.
@@ -147,6 +160,18 @@ func narrowAVX2(s *float32, n int, inv float32, p *byte)
 //
 //go:noescape
 func mix8AVX2(a *byte, t int, w int)
+
+// topAVX2 returns the greatest of n values, a positive multiple of 16,
+// and the greatest of their bits without signs.
+//
+//go:noescape
+func topAVX2(x *float32, n int) (m float32, bits uint32)
+
+// findAVX2 returns the index of the first of n values that is m, or n;
+// n is a positive multiple of 16.
+//
+//go:noescape
+func findAVX2(x *float32, n int, m float32) int
 
 // gemmFloat32AVX512 is gemmGo for Float32; a points to gemmArgs.
 //
@@ -280,6 +305,12 @@ func scoresBF16(a *byte, t int)
 //
 //go:noescape
 func mixBF16(a *byte, t int, w int)
+
+// topOfAVX512 is topAVX512 over those of 64 values a word of set whose bit
+// is set; m is minus infinity if there are none.
+//
+//go:noescape
+func topOfAVX512(x *float32, set *uint64, words int) (m float32, bits uint32)
 
 // readAVX512 reads n bytes, a positive multiple of 1024.
 //

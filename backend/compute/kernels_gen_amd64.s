@@ -5025,6 +5025,86 @@ post1w1:
 	VZEROUPPER
 	RET
 
+// func topAVX512(x *float32, n int) (m float32, bits uint32)
+// Requires: AVX, AVX2, AVX512F, SSE
+TEXT ·topAVX512(SB), NOSPLIT, $0-24
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSS minusInfinity<>+0(SB), Z0
+	VPXORD       Z1, Z1, Z1
+
+next:
+	VMOVUPS       (AX), Z2
+	VMAXPS        Z0, Z2, Z0
+	VPANDD.BCST   absolute<>+0(SB), Z2, Z2
+	VPMAXUD       Z2, Z1, Z1
+	ADDQ          $0x40, AX
+	SUBQ          $0x10, CX
+	JNZ           next
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VMAXPS        Y2, Y0, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VMAXPS        X0, X2, X0
+	VMOVHLPS      X0, X0, X2
+	VMAXPS        X2, X0, X0
+	VMOVSHDUP     X0, X2
+	VMAXPS        X2, X0, X0
+	MOVSS         X0, m+16(FP)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VPMAXUD       X1, X0, X1
+	VMOVHLPS      X1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, bits+20(FP)
+	VZEROUPPER
+	RET
+
+DATA absolute<>+0(SB)/4, $0x7fffffff
+DATA absolute<>+4(SB)/4, $0x7fffffff
+DATA absolute<>+8(SB)/4, $0x7fffffff
+DATA absolute<>+12(SB)/4, $0x7fffffff
+DATA absolute<>+16(SB)/4, $0x7fffffff
+DATA absolute<>+20(SB)/4, $0x7fffffff
+DATA absolute<>+24(SB)/4, $0x7fffffff
+DATA absolute<>+28(SB)/4, $0x7fffffff
+GLOBL absolute<>(SB), RODATA|NOPTR, $32
+
+DATA minusInfinity<>+0(SB)/4, $0xff800000
+GLOBL minusInfinity<>(SB), RODATA|NOPTR, $4
+
+// func findAVX512(x *float32, n int, m float32) int
+// Requires: AVX, AVX512F, SSE
+TEXT ·findAVX512(SB), NOSPLIT, $0-32
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVSS        m+16(FP), X0
+	VBROADCASTSS X0, Z0
+	XORQ         DX, DX
+
+next:
+	VCMPPS $0x00, (AX), Z0, K1
+	KMOVW  K1, BX
+	TESTL  BX, BX
+	JNZ    found
+	ADDQ   $0x10, DX
+	ADDQ   $0x40, AX
+	CMPQ   DX, CX
+	JLT    next
+	JMP    done
+
+found:
+	BSFL BX, BX
+	ADDQ BX, DX
+
+done:
+	MOVQ DX, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func softmaxAVX2(s *float32, n int) (m float32, sum float32)
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·softmaxAVX2(SB), NOSPLIT, $0-24
@@ -5747,21 +5827,23 @@ DATA quantOrder<>+24(SB)/4, $0x00000003
 DATA quantOrder<>+28(SB)/4, $0x00000007
 GLOBL quantOrder<>(SB), RODATA|NOPTR, $32
 
-// func softmaxBF16(s *float32, n int, pairs *uint16) (m float32, sum float32)
-// Requires: AVX, AVX512F, SSE
-TEXT ·softmaxBF16(SB), NOSPLIT, $0-32
+// func softmaxBF16(s *float32, n int, pairs *uint16, near *byte, step int) (m float32, sum float32)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·softmaxBF16(SB), NOSPLIT, $0-48
 	MOVQ    s+0(FP), AX
 	MOVQ    n+8(FP), CX
 	MOVQ    pairs+16(FP), DX
-	MOVQ    AX, BX
-	MOVQ    CX, SI
+	MOVQ    near+24(FP), BX
+	MOVQ    step+32(FP), SI
+	MOVQ    AX, DI
+	MOVQ    CX, R8
 	VMOVUPS (AX), Z0
 
 max:
-	VMOVUPS       (BX), Z2
+	VMOVUPS       (DI), Z2
 	VMAXPS        Z0, Z2, Z0
-	ADDQ          $0x40, BX
-	SUBQ          $0x10, SI
+	ADDQ          $0x40, DI
+	SUBQ          $0x10, R8
 	JNZ           max
 	VEXTRACTF64X4 $0x01, Z0, Y2
 	VMAXPS        Y2, Y0, Y2
@@ -5771,7 +5853,7 @@ max:
 	VMAXPS        X2, X0, X0
 	VMOVSHDUP     X0, X2
 	VMAXPS        X2, X0, X0
-	MOVSS         X0, m+24(FP)
+	MOVSS         X0, m+40(FP)
 	VBROADCASTSS  X0, Z0
 	VPXORD        Z1, Z1, Z1
 
@@ -5789,6 +5871,10 @@ exp:
 	VFMADD213PS.BCST exp2C1<>+0(SB), Z2, Z4
 	VFMADD213PS.BCST one<>+0(SB), Z2, Z4
 	VPADDD.Z         Z3, Z4, K1, Z2
+	PREFETCHT0       (BX)
+	ADDQ             SI, BX
+	PREFETCHT0       (BX)
+	ADDQ             SI, BX
 	VMOVAPS          Z2, Z31
 	BYTE             $0x62
 	BYTE             $0x12
@@ -5812,7 +5898,7 @@ exp:
 	VADDPS           X0, X1, X1
 	VMOVSHDUP        X1, X0
 	VADDPS           X0, X1, X1
-	MOVSS            X1, sum+28(FP)
+	MOVSS            X1, sum+44(FP)
 	VZEROUPPER
 	RET
 
@@ -6606,6 +6692,82 @@ DATA ones16<>+20(SB)/4, $0x00010001
 DATA ones16<>+24(SB)/4, $0x00010001
 DATA ones16<>+28(SB)/4, $0x00010001
 GLOBL ones16<>(SB), RODATA|NOPTR, $32
+
+// func topAVX2(x *float32, n int) (m float32, bits uint32)
+// Requires: AVX, AVX2, SSE
+TEXT ·topAVX2(SB), NOSPLIT, $0-24
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSS minusInfinity<>+0(SB), Y0
+	VBROADCASTSS minusInfinity<>+0(SB), Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+
+next:
+	VMOVUPS      (AX), Y4
+	VMOVUPS      32(AX), Y5
+	VMAXPS       Y0, Y4, Y0
+	VMAXPS       Y1, Y5, Y1
+	VPAND        absolute<>+0(SB), Y4, Y4
+	VPMAXUD      Y4, Y2, Y2
+	VPAND        absolute<>+0(SB), Y5, Y5
+	VPMAXUD      Y5, Y3, Y3
+	ADDQ         $0x40, AX
+	SUBQ         $0x10, CX
+	JNZ          next
+	VMAXPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPS       X1, X0, X1
+	VMOVHLPS     X1, X1, X0
+	VMAXPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VMAXPS       X0, X1, X1
+	MOVSS        X1, m+16(FP)
+	VPMAXUD      Y3, Y2, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VPMAXUD      X1, X0, X1
+	VMOVHLPS     X1, X1, X0
+	VPMAXUD      X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VPMAXUD      X0, X1, X1
+	VMOVD        X1, AX
+	MOVL         AX, bits+20(FP)
+	VZEROUPPER
+	RET
+
+// func findAVX2(x *float32, n int, m float32) int
+// Requires: AVX, AVX2, SSE
+TEXT ·findAVX2(SB), NOSPLIT, $0-32
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVSS        m+16(FP), X1
+	VBROADCASTSS X1, Y0
+	VBROADCASTSS X1, Y1
+	XORQ         DX, DX
+
+next:
+	VCMPPS    $0x00, (AX), Y0, Y2
+	VCMPPS    $0x00, 32(AX), Y1, Y3
+	VMOVMSKPS Y2, BX
+	VMOVMSKPS Y3, SI
+	SHLL      $0x08, SI
+	ORL       SI, BX
+	TESTL     BX, BX
+	JNZ       found
+	ADDQ      $0x10, DX
+	ADDQ      $0x40, AX
+	CMPQ      DX, CX
+	JLT       next
+	JMP       done
+
+found:
+	BSFL BX, BX
+	ADDQ BX, DX
+
+done:
+	MOVQ DX, ret+24(FP)
+	VZEROUPPER
+	RET
 
 // func gemmFloat32AVX512(a *byte, t int)
 // Requires: AVX, AVX512F
@@ -23086,6 +23248,74 @@ post1w1:
 	DECQ       DX
 	JNZ        paget1w1
 	VMOVUPS    Z0, (DI)
+	VZEROUPPER
+	RET
+
+// func topOfAVX512(x *float32, set *uint64, words int) (m float32, bits uint32)
+// Requires: AVX, AVX2, AVX512F, SSE
+TEXT ·topOfAVX512(SB), NOSPLIT, $0-32
+	MOVQ         x+0(FP), AX
+	MOVQ         set+8(FP), CX
+	MOVQ         words+16(FP), DX
+	VBROADCASTSS minusInfinity<>+0(SB), Z0
+	VPXORD       Z1, Z1, Z1
+	VBROADCASTSS minusInfinity<>+0(SB), Z2
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS minusInfinity<>+0(SB), Z4
+	VPXORD       Z5, Z5, Z5
+	VBROADCASTSS minusInfinity<>+0(SB), Z6
+	VPXORD       Z7, Z7, Z7
+
+next:
+	KMOVW         (CX), K1
+	VMOVUPS       (AX), Z8
+	VMAXPS        Z8, Z0, K1, Z0
+	VPANDD.BCST.Z absolute<>+0(SB), Z8, K1, Z8
+	VPMAXUD       Z8, Z1, Z1
+	KMOVW         2(CX), K1
+	VMOVUPS       64(AX), Z8
+	VMAXPS        Z8, Z2, K1, Z2
+	VPANDD.BCST.Z absolute<>+0(SB), Z8, K1, Z8
+	VPMAXUD       Z8, Z3, Z3
+	KMOVW         4(CX), K1
+	VMOVUPS       128(AX), Z8
+	VMAXPS        Z8, Z4, K1, Z4
+	VPANDD.BCST.Z absolute<>+0(SB), Z8, K1, Z8
+	VPMAXUD       Z8, Z5, Z5
+	KMOVW         6(CX), K1
+	VMOVUPS       192(AX), Z8
+	VMAXPS        Z8, Z6, K1, Z6
+	VPANDD.BCST.Z absolute<>+0(SB), Z8, K1, Z8
+	VPMAXUD       Z8, Z7, Z7
+	ADDQ          $0x00000100, AX
+	ADDQ          $0x08, CX
+	DECQ          DX
+	JNZ           next
+	VMAXPS        Z0, Z2, Z0
+	VPMAXUD       Z3, Z1, Z1
+	VMAXPS        Z0, Z4, Z0
+	VPMAXUD       Z5, Z1, Z1
+	VMAXPS        Z0, Z6, Z0
+	VPMAXUD       Z7, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VMAXPS        Y2, Y0, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VMAXPS        X0, X2, X0
+	VMOVHLPS      X0, X0, X2
+	VMAXPS        X2, X0, X0
+	VMOVSHDUP     X0, X2
+	VMAXPS        X2, X0, X0
+	MOVSS         X0, m+24(FP)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VPMAXUD       X1, X0, X1
+	VMOVHLPS      X1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, bits+28(FP)
 	VZEROUPPER
 	RET
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/compute"
 )
 
 // errNaN is the error of a request whose logits cannot be compared.
@@ -127,36 +128,11 @@ func (s *sampler) adjust(logits []float32) {
 // argmax returns the allowed token with the greatest logit, the lowest such id
 // on a tie. It reports false if none is allowed.
 func argmax(logits []float32, allowed []uint64) (best backend.Token, ok bool, err error) {
-	top := float32(math.Inf(-1))
-	best = -1
-	if allowed == nil {
-		for i, l := range logits {
-			if !(l <= top) { // greater, or not a number
-				if l != l {
-					return 0, false, errNaN
-				}
-				top, best = l, backend.Token(i)
-			}
-		}
-		return best, best >= 0, nil
+	at, nan := compute.Top(logits, allowed)
+	if nan {
+		return 0, false, errNaN
 	}
-	for w, word := range allowed {
-		for ; word != 0; word &= word - 1 {
-			i := w*64 + bits.TrailingZeros64(word)
-			if i >= len(logits) {
-				return best, best >= 0, nil
-			}
-			l := logits[i]
-			if l > top {
-				top, best = l, backend.Token(i)
-			} else if l != l {
-				return 0, false, errNaN
-			} else if best < 0 {
-				best = backend.Token(i) // allowed, if at minus infinity
-			}
-		}
-	}
-	return best, best >= 0, nil
+	return backend.Token(at), at >= 0, nil
 }
 
 // weigh fills entries with the allowed tokens and their probabilities at the

@@ -22,6 +22,7 @@ func main() {
 		weigh(isa)
 		narrow(isa)
 		mix8(isa)
+		top(isa)
 	}
 	for _, k := range []gemmKind{float32s, float16s, int8s, int8Half, int5s, int5Min, int4s, int4Min} {
 		gemm512(k)
@@ -34,6 +35,7 @@ func main() {
 	scores8()
 	scoresBrain()
 	mixBrain()
+	topOf()
 	limits()
 	Generate()
 }

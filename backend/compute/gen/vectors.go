@@ -179,8 +179,8 @@ func softmax(i isa, leave int) {
 	switch leave {
 	case pairedWeights:
 		name = "softmaxBF16"
-		sig = "func(s *float32, n int, pairs *uint16) (m float32, sum float32)"
-		doc = []string{"softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves", "the weights in pairs."}
+		sig = "func(s *float32, n int, pairs *uint16, near *byte, step int) (m float32, sum float32)"
+		doc = []string{"softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves", "the weights in pairs. With 16 scores it fetches two lines, the first at near,", "each step bytes after the last."}
 	case plainWeights:
 		name = "softmaxPlain" + i.suffix()
 		doc = []string{name + " is softmaxPlainGo for a positive multiple of 16", "scores."}
@@ -189,9 +189,10 @@ func softmax(i isa, leave int) {
 	Pragma("noescape")
 	Doc(doc...)
 	s, n := Load(Param("s"), GP64()), Load(Param("n"), GP64())
-	var pairs reg.Register
+	var pairs, near, step reg.Register
 	if leave == pairedWeights {
 		pairs = Load(Param("pairs"), GP64())
+		near, step = Load(Param("near"), GP64()), Load(Param("step"), GP64())
 	}
 	p, left := GP64(), GP64()
 	MOVQ(s, p)
@@ -218,6 +219,10 @@ func softmax(i isa, leave int) {
 		i.exp2(x)
 		switch leave {
 		case pairedWeights:
+			for range 2 { // softmaxLines
+				PREFETCHT0(Mem{Base: near})
+				ADDQ(step, near)
+			}
 			VMOVAPS(x[0], reg.Z31)
 			toBrain()
 			VMOVDQU(reg.Y15, Mem{Base: pairs})
