@@ -323,23 +323,19 @@ func (w *workspace) multiply() {
 	for i := range w.gemms {
 		panels += w.gemms[i].w.Panels()
 	}
-	w.chunk = max(1, panels/(8*w.m.pool.Threads()))
-	tasks := 0
-	for i := range w.gemms {
-		tasks += (w.gemms[i].w.Panels() + w.chunk - 1) / w.chunk
-	}
-	w.m.pool.Run(tasks, w.fnGemm)
+	w.shares.divide(panels, w.m.pool.Threads())
+	w.m.pool.Run(w.shares.tasks(), w.fnGemm)
 }
 
 func (w *workspace) doGemm(worker, task int) {
+	p0, p1 := w.shares.task(task)
 	for i := range w.gemms {
 		g := &w.gemms[i]
-		n := (g.w.Panels() + w.chunk - 1) / w.chunk
-		if task < n {
-			w.math.mul(worker, g, task*w.chunk, min(g.w.Panels(), (task+1)*w.chunk))
-			return
+		n := g.w.Panels()
+		if a, b := max(0, p0), min(n, p1); a < b {
+			w.math.mul(worker, g, a, b)
 		}
-		task -= n
+		p0, p1 = p0-n, p1-n
 	}
 }
 
@@ -557,8 +553,8 @@ func (w *workspace) final() {
 	m := w.m
 	w.expect(m.cfg.Dim, len(w.outs), m.output)
 	w.tokens(len(w.outs), w.fnFinal)
-	w.chunk = max(1, m.output.Panels()/(16*m.pool.Threads()))
-	m.pool.Run((m.output.Panels()+w.chunk-1)/w.chunk, w.fnLogits)
+	w.shares.divide(m.output.Panels(), m.pool.Threads())
+	m.pool.Run(w.shares.tasks(), w.fnLogits)
 }
 
 func (w *workspace) doFinal(worker, i int) {
@@ -569,7 +565,7 @@ func (w *workspace) doFinal(worker, i int) {
 }
 
 func (w *workspace) doLogits(worker, task int) {
-	p0, p1 := task*w.chunk, min(w.m.output.Panels(), (task+1)*w.chunk)
+	p0, p1 := w.shares.task(task)
 	w.math.mulTo(worker, w.m.output, w.outTo, p0, p1)
 	if c := w.m.cfg.FinalSoftcap; c > 0 {
 		r0, r1 := p0*compute.PanelRows, min(w.m.cfg.Vocab, p1*compute.PanelRows)

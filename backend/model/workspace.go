@@ -50,7 +50,7 @@ type workspace struct {
 	partials compute.Partials // [slot][head]
 
 	gemms  []gemmJob
-	chunk  int // panels per task
+	shares shares // of the panels of a section
 	layer  int
 	addY   []float32   // weights of the norm that y passes before the addition, or nil
 	hasY   bool        // y is pending
