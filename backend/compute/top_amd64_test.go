@@ -45,7 +45,7 @@ func TestTop(t *testing.T) {
 				}
 				for k, set := range sets {
 					at, bad := Top(x, set)
-					want, wantBad := topGo(x[:len(x)], set)
+					want, wantBad := topGo(x, set)
 					if bad != wantBad || !bad && at != want {
 						t.Fatalf("%d values, round %d, set %d: %d, %v, want %d, %v", n, round, k, at, bad, want, wantBad)
 					}
