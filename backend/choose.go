@@ -11,7 +11,9 @@ import (
 type ScoreMethod string
 
 // The methods. A token is one of those that the option's text becomes behind the
-// prompt.
+// prompt. Where the prompt's last letters become part of a token of one option, all
+// options are scored from before those letters on, and the tokens of the others hold
+// them too: all are compared from one place.
 const (
 	// Likelihood is the probability of all tokens of an option, the default. An
 	// option that is the beginning of another is always at least as likely, unless

@@ -77,7 +77,7 @@ type wayRow struct {
 const rowWorth = 16
 
 // Score implements [backend.Backend]. The rows of an option never depend on the
-// others, so a score is the same whatever else is asked for.
+// others, so a score is the same whatever else is asked for, from the same boundary on.
 //
 // Where a boundary had to be moved into the prompt (see above), the ids of a
 // part are those scored and cannot be appended to the prompt: its Model is
