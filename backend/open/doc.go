@@ -9,6 +9,7 @@
 //	sglang+http://host:port      SGLang
 //	llama+http://host:port       llama.cpp's llama-server
 //	ollama+http://host:port      Ollama
+//	anthropic+https://host       Anthropic's Messages API
 //
 // Each http may be https. What a server's URL may hold besides, such as
 // ?model=NAME, is said in package remote. An engine's may hold threads=N,

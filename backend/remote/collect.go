@@ -21,6 +21,7 @@ const Unlikely = -9999.0
 type collector struct {
 	emit  func(backend.Delta) // nil: nobody listens
 	stops []string            // a text's end that may become one is held back
+	cuts  bool                // the text ends at the first stop string: the server does not look for all
 
 	text    []byte          // of this attempt, valid UTF-8
 	pending []byte          // the beginning of a character
@@ -41,6 +42,9 @@ func (c *collector) add(text string, tokens []backend.Token, logprobs []float64)
 	before := len(c.text)
 	c.pending = append(c.pending, text...)
 	c.flush(false)
+	if c.cuts {
+		c.cut()
+	}
 	c.tokens = append(c.tokens, tokens...)
 	c.lps = append(c.lps, logprobs...)
 	return c.hand(before, len(c.text)-c.heldBack())
@@ -87,6 +91,19 @@ func (c *collector) heldBack() int {
 func (c *collector) takeBack(n int) bool {
 	c.text = c.text[:max(0, len(c.text)-n)]
 	return len(c.text) >= len(c.handed)
+}
+
+// cut ends the text before the first stop string in it, and with it the generation.
+func (c *collector) cut() {
+	at := len(c.text)
+	for _, s := range c.stops {
+		if i := bytes.Index(c.text[:at], []byte(s)); i >= 0 {
+			at, c.result.Matched = i, s
+		}
+	}
+	if at < len(c.text) {
+		c.text, c.result.Finish, c.done = c.text[:at], backend.FinishStop, true
+	}
 }
 
 // hand gives the listener what the first safe bytes of the text and the tokens

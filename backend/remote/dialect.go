@@ -76,6 +76,9 @@ var dialects = map[string]*dialect{
 		penalties: true, continues: true, newAfterAssistant: true, raw: true, logprobs: true, seed: true,
 		toolRole: true,
 	},
+	"anthropic": {
+		name: "anthropic", jsonSchema: native, regex: retried, choices: asSchema, topK: true, images: true,
+	},
 	"ollama": {
 		name: "ollama", jsonSchema: native, regex: retried, choices: asSchema,
 		penalties: true, seed: true, toolRole: true, images: true,

@@ -11,6 +11,7 @@
 //	sglang+http(s)  SGLang, by its native /generate for raw prompts
 //	llama+http(s)   llama.cpp's llama-server, by its native /completion
 //	ollama+http(s)  Ollama, by its OpenAI route
+//	anthropic+http(s)  Anthropic's Messages API, its own service's or another's
 //
 // Behind openai a server that says in its model list that it is one of the
 // others is treated as such; what it said is in [backend.Info] and
@@ -26,6 +27,15 @@
 // choice is wrapped in a one-field schema, and a score becomes a constrained
 // choice whose options are 0 (taken) or [NotChosen]. [Options.NoEmulation]
 // refuses those too. [Backend.Emulations] tells beforehand which will be used.
+//
+// The Messages API has no raw prompts and no log-probabilities, so a select is a
+// constrained choice there. Its schemas hold for some keywords only: others are told
+// in words and checked here, as for models from before structured outputs. Stop
+// strings of white space, which it refuses, are looked for here, and an answer that
+// one ends is left, so its usage is what was seen of it. Models that refuse a
+// temperature are asked without, once they have said so. All of that is named in
+// Result.Emulated. A prompt that a later request begins with is marked for the
+// server's cache. Thoughts are not part of the text.
 //
 // # What comes back
 //
@@ -52,5 +62,5 @@
 //
 // The API key is the URL's user info (https://KEY@host/v1), [Options.APIKey],
 // or the environment's COPPICE_API_KEY; OPENAI_API_KEY is read for
-// api.openai.com only. A key is in no error, log or String of this package.
+// api.openai.com only, and ANTHROPIC_API_KEY for api.anthropic.com. A key is in no error, log or String of this package.
 package remote

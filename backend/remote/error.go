@@ -124,7 +124,7 @@ var rules = []rule{
 
 var contextWords = []string{
 	"context_length_exceeded", "exceed_context_size", "maximum context length", "context length",
-	"context size", "context window", "prompt is too long", "longer than the model",
+	"context size", "context window", "context limit", "prompt is too long", "longer than the model",
 }
 
 // classify fills in what the table says of the answer in e.
@@ -165,8 +165,9 @@ next:
 }
 
 var (
-	contextFirst = regexp.MustCompile(`(?i)context (?:length|size|window)[^0-9]{0,40}([0-9]{2,9})[^0-9].*?([0-9]{2,9})`)
-	contextLast  = regexp.MustCompile(`(?i)\(([0-9]{2,9})(?: tokens)?\)[^0-9]*context (?:length|size|window)[^0-9]{0,40}([0-9]{2,9})`)
+	contextFirst  = regexp.MustCompile(`(?i)context (?:length|size|window)[^0-9]{0,40}([0-9]{2,9})[^0-9].*?([0-9]{2,9})`)
+	contextPrompt = regexp.MustCompile(`(?i)prompt is too long: ([0-9]{2,9}) tokens > ([0-9]{2,9})`)
+	contextLast   = regexp.MustCompile(`(?i)\(([0-9]{2,9})(?: tokens)?\)[^0-9]*context (?:length|size|window)[^0-9]{0,40}([0-9]{2,9})`)
 )
 
 // contextCounts reads both counts from a server's words, nil if they are not
@@ -174,7 +175,10 @@ var (
 // or "(5000 tokens) is longer than the model's context length (4096 tokens)".
 func contextCounts(msg string) *backend.ContextLengthError {
 	c := new(backend.ContextLengthError)
-	if m := contextLast.FindStringSubmatch(msg); m != nil {
+	if m := contextPrompt.FindStringSubmatch(msg); m != nil {
+		c.Prompt, _ = strconv.Atoi(m[1])
+		c.Context, _ = strconv.Atoi(m[2])
+	} else if m := contextLast.FindStringSubmatch(msg); m != nil {
 		c.Prompt, _ = strconv.Atoi(m[1])
 		c.Context, _ = strconv.Atoi(m[2])
 	} else if m := contextFirst.FindStringSubmatch(msg); m != nil {

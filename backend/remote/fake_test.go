@@ -131,7 +131,7 @@ func (f *fake) calls(path string) []recorded {
 
 func isGeneration(path string) bool {
 	switch path {
-	case "/v1/chat/completions", "/v1/completions", "/generate", "/completion":
+	case "/v1/chat/completions", "/v1/completions", "/generate", "/completion", "/v1/messages":
 		return true
 	}
 	return false
@@ -228,6 +228,8 @@ func (f *fake) route(w http.ResponseWriter, r *http.Request, body map[string]any
 		f.streamOpenAI(w, func(text string) m { return m{"text": text} }, body)
 	case "/generate":
 		f.serveSGLang(w, body)
+	case "/v1/messages":
+		f.serveMessages(w)
 	case "/completion":
 		f.serveLlama(w, body)
 	default:

@@ -40,10 +40,10 @@ func TestEveryDialectLivesWithFaults(t *testing.T) {
 		{"null", page("application/json", `null`), 0, true},
 		{"400", status(400), 0, true},
 	} {
-		for _, scheme := range []string{"openai+http", "vllm+http", "sglang+http", "llama+http", "ollama+http"} {
+		for _, scheme := range []string{"openai+http", "vllm+http", "sglang+http", "llama+http", "ollama+http", "anthropic+http"} {
 			for kind, turns := range map[string][]backend.Turn{"chat": user("hi"), "raw": {{Role: backend.Raw, Parts: []backend.Part{{Text: "hi"}}}}} {
-				if kind == "raw" && scheme == "ollama+http" {
-					continue // it has no raw prompts
+				if kind == "raw" && (scheme == "ollama+http" || scheme == "anthropic+http") {
+					continue // they have no raw prompts
 				}
 				t.Run(fault.name+" "+scheme+" "+kind, func(t *testing.T) {
 					bubble(t, func(t *testing.T) {

@@ -33,7 +33,9 @@ func newOpenAI(s *server) *openAI {
 		option.WithBaseURL(s.base.String()),
 		option.WithHTTPClient(s.http),
 		option.WithMaxRetries(0), // Retry is the one owner of retries
-		option.WithMiddleware(o.admit),
+		option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+			return s.admit(req, next, asStream)
+		}),
 	}
 	if s.key != "" {
 		opts = append(opts, option.WithAPIKey(s.key))
@@ -43,30 +45,30 @@ func newOpenAI(s *server) *openAI {
 	return o
 }
 
-// admit lets only answers pass that the library's stream can read: it turns a
-// failure into an [Error], a whole JSON answer into a stream of one event, and
-// refuses everything else.
-func (o *openAI) admit(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+// admit lets only answers pass that a library's stream can read: it turns a
+// failure into an [Error], a whole JSON answer into a stream if whole, which may
+// be nil, can, and refuses everything else.
+func (s *server) admit(req *http.Request, next func(*http.Request) (*http.Response, error), whole func([]byte) ([]byte, error)) (*http.Response, error) {
 	resp, err := next(req)
 	if err != nil {
 		return nil, err
 	}
 	name := req.Method + " " + req.URL.Path
 	if resp.StatusCode != http.StatusOK {
-		return nil, o.failure(name, resp)
+		return nil, s.failure(name, resp)
 	}
 	switch t := mediaType(resp.Header); {
 	case t == "text/event-stream":
 		return resp, nil
-	case t == "application/json":
+	case t == "application/json" && whole != nil:
 		defer resp.Body.Close()
 		b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		if err != nil {
-			return nil, o.fault(req.Context(), name, err)
+			return nil, s.fault(req.Context(), name, err)
 		}
-		stream, err := asStream(b)
+		stream, err := whole(b)
 		if err != nil {
-			return nil, o.wrongType(name, resp.Header, b)
+			return nil, s.wrongType(name, resp.Header, b)
 		}
 		resp.Header.Set("Content-Type", "text/event-stream")
 		resp.Body = io.NopCloser(bytes.NewReader(stream))
@@ -74,7 +76,7 @@ func (o *openAI) admit(req *http.Request, next option.MiddlewareNext) (*http.Res
 	default:
 		defer resp.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 256)) // what can be shown of it
-		return nil, o.wrongType(name, resp.Header, b)
+		return nil, s.wrongType(name, resp.Header, b)
 	}
 }
 

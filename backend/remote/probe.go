@@ -31,6 +31,9 @@ func (b *Backend) probe(ctx context.Context) error {
 		}
 		return nil
 	}
+	if b.d.name == "anthropic" {
+		defer func() { b.d = anthropicModel(b.info.Model) }()
+	}
 	if b.srv.noProbe {
 		return nil
 	}
@@ -38,6 +41,9 @@ func (b *Backend) probe(ctx context.Context) error {
 }
 
 func (b *Backend) probeOnce(ctx context.Context) error {
+	if b.srv.isAnthropic() {
+		return b.probeAnthropic(ctx)
+	}
 	models, err := b.models(ctx)
 	if err != nil {
 		return err

@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/coppice-run/coppice/backend"
 )
@@ -48,6 +51,10 @@ type Backend struct {
 	canTokenize  bool            // SGLang with /tokenize
 	vocabulary   int             // llama-server: number of tokens, 0 if unknown
 	endToken     string          // llama-server: the text of the end token
+
+	messages      *anthropic.MessageService
+	longest       int         // anthropic: the longest answer, 0 if unknown
+	plainSampling atomic.Bool // anthropic: the model takes no temperature
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -90,7 +97,11 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Backend, error) {
 		// A redirected POST would arrive as a GET, and the key elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	b.oai = newOpenAI(b.srv)
+	if b.d.name == "anthropic" {
+		b.messages = newMessages(b.srv)
+	} else {
+		b.oai = newOpenAI(b.srv)
+	}
 	b.info.Model = a.model
 	if b.info.Model == "" {
 		b.info.Model = opts.Model
@@ -241,6 +252,11 @@ func (b *Backend) plan(r *backend.Request) (*call, error) {
 		}
 		c.notes = append(c.notes, "tool turns: sent as user turns")
 	}
+	if c.d.name == "anthropic" {
+		if err := b.planAnthropic(c); err != nil {
+			return nil, err
+		}
+	}
 	if c.raw && r.MaxTokens == 0 && !b.fills() {
 		return nil, invalidf("the %s dialect needs MaxTokens with a raw prompt: it has a small limit of its own otherwise", b.d.name)
 	}
@@ -278,6 +294,9 @@ func (b *Backend) planConstraint(c *call) error {
 		return invalidf("a request has one constraint at most, this one has %d", set)
 	}
 	c.how, c.kind = c.d.method(k)
+	if c.d.name == "anthropic" && c.kind == "json_schema" && !isOutputSchema(k.JSONSchema) {
+		c.how = retried
+	}
 	switch {
 	case c.how == none:
 		return unsupportedf("the %s dialect has no %s; use a backend that has it", c.d.name, c.kind)
@@ -380,6 +399,8 @@ func (b *Backend) stream(ctx context.Context, c *call, col *collector) error {
 	switch {
 	case c.d.name == "llama":
 		return b.generateLlama(ctx, c, col)
+	case c.d.name == "anthropic":
+		return b.generateAnthropic(ctx, c, col)
 	case c.d.name == "sglang" && c.raw:
 		return b.generateSGLang(ctx, c, col)
 	case c.raw:

@@ -69,6 +69,7 @@ func TestGenerateInEveryDialect(t *testing.T) {
 		{"llama+http", user("hi"), "/completion", true, ""},
 		{"llama+http", rawTurns("hi"), "/completion", true, ""},
 		{"ollama+http", user("hi"), "/v1/chat/completions", false, ""},
+		{"anthropic+http", user("hi"), "/v1/messages", false, ""},
 	} {
 		t.Run(d.scheme+d.route, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

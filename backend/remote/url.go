@@ -108,6 +108,12 @@ func (a *address) isOpenAI() bool {
 	return h == "api.openai.com" || strings.HasSuffix(h, ".api.openai.com")
 }
 
+// isAnthropic reports whether the address is Anthropic's own service.
+func (a *address) isAnthropic() bool {
+	h := strings.ToLower(a.base.Hostname())
+	return a.dialect.name == "anthropic" && (h == "api.anthropic.com" || strings.HasSuffix(h, ".api.anthropic.com"))
+}
+
 // apiKey returns the key to send: of the URL, the options, or the environment.
 func (a *address) apiKey(opts *Options) string {
 	switch {
@@ -119,8 +125,11 @@ func (a *address) apiKey(opts *Options) string {
 	if k := os.Getenv("COPPICE_API_KEY"); k != "" {
 		return k
 	}
-	if a.isOpenAI() {
+	switch {
+	case a.isOpenAI():
 		return os.Getenv("OPENAI_API_KEY")
+	case a.isAnthropic():
+		return os.Getenv("ANTHROPIC_API_KEY")
 	}
 	return ""
 }

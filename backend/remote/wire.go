@@ -165,9 +165,7 @@ func (s *server) send(ctx context.Context, method string, base *url.URL, path st
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if s.key != "" {
-		req.Header.Set("Authorization", "Bearer "+s.key)
-	}
+	s.authorize(req)
 	resp, err := s.http.Do(req)
 	if err != nil {
 		return nil, s.fault(ctx, name, err)
