@@ -132,7 +132,7 @@ func (g *Grammar) Size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(m.nodes)*(int(unsafe.Sizeof(node{}))+120) + len(m.leaves)*120
-	n += len(m.frames)*200 + len(m.acts)*150 + len(m.cells)*100 + m.places.size*300
+	n += len(m.frames)*200 + len(m.acts)*150 + m.cells.len()*100 + m.places.len()*300
 	n += len(m.objects)*500 + len(m.arrays)*300 + m.masks.bytes
 	return n
 }

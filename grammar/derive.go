@@ -326,7 +326,7 @@ func (m *machine) forget(mark int) {
 		case kLeaf:
 			m.leafIDs[nd.a] = 0
 		default:
-			delete(m.byKey, nodeKey{kind: nd.kind, a: nd.a, b: nd.b, m: nd.m, n: nd.n})
+			m.byKey.drop(nodeKey{kind: nd.kind, a: nd.a, b: nd.b, m: nd.m, n: nd.n})
 		}
 	}
 	clear(m.nodes[mark:])

@@ -82,13 +82,13 @@ type writer struct {
 
 	labels   map[int32]int32 // see labelled
 	frames   []frame
-	frameIDs map[frame]frameID
+	frameIDs steadyMap[frame, frameID]
 	frameLex [][]item // per frame, nil: not computed
 	frameRep []frameID
 	acts     []action
-	actIDs   map[actKey]actID
+	actIDs   steadyMap[actKey, actID]
 	sets     []string
-	setIDs   map[string]int32
+	setIDs   steadyMap[string, int32]
 	starts   [][]item // per value id
 	span     int      // bytes of the longest token: what one token can see
 }
@@ -114,24 +114,21 @@ type objectPlan struct {
 }
 
 func (w *writer) init() {
-	w.frameIDs = map[frame]frameID{}
-	w.actIDs = map[actKey]actID{}
-	w.setIDs = map[string]int32{"": 0}
-	w.sets = []string{""}
+	w.setID("")
 	w.act(action{kind: actPop})
 	w.plans = make([]*objectPlan, len(w.objects))
 	w.ledgers = make([]*ledger, len(w.arrays))
 }
 
 func (w *writer) frameID(f frame) frameID {
-	if id, ok := w.frameIDs[f]; ok {
+	if id, ok := w.frameIDs.get(f); ok {
 		return id
 	}
 	w.frames = append(w.frames, f)
 	w.frameLex = append(w.frameLex, nil)
 	w.frameRep = append(w.frameRep, -1)
 	id := frameID(len(w.frames) - 1)
-	w.frameIDs[f] = id
+	w.frameIDs.put(f, id)
 	return id
 }
 
@@ -150,22 +147,22 @@ func (w *writer) act(a action) actID {
 		}
 		k.list = string(b)
 	}
-	if id, ok := w.actIDs[k]; ok {
+	if id, ok := w.actIDs.get(k); ok {
 		return id
 	}
 	w.acts = append(w.acts, a)
 	id := actID(len(w.acts) - 1)
-	w.actIDs[k] = id
+	w.actIDs.put(k, id)
 	return id
 }
 
 func (w *writer) setID(s string) int32 {
-	if id, ok := w.setIDs[s]; ok {
+	if id, ok := w.setIDs.get(s); ok {
 		return id
 	}
 	w.sets = append(w.sets, s)
 	id := int32(len(w.sets) - 1)
-	w.setIDs[s] = id
+	w.setIDs.put(s, id)
 	return id
 }
 

@@ -46,12 +46,12 @@ func Compile(ctx context.Context, spec Spec, vocab *Vocab) (g *Grammar, err erro
 	m := &machine{
 		writer: writer{pool: c.pool, anyOrder: spec.AnyOrder, ws: spec.Whitespace, objects: c.objects, arrays: c.arrays, valueIDs: c.valueIDs, span: vocab.maxLen},
 		vocab:  vocab, limits: c.limits, maxDepth: int32(c.limits.Stack),
-		cells: map[cellKey]*cell{}, afters: map[afterKey]*place{}, crossed: map[crossKey][]crossing{},
+		crossed: map[crossKey][]crossing{},
 	}
 	m.running, m.searches = true, allSearches
-	m.reserve()
 	m.initMasks()
 	m.init()
+	m.reserve()
 	m.build.reset()
 	m.begins(root, nil)
 	if m.begin = m.finish(); m.begin == nil || m.deadEnd(m.begin) {

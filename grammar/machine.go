@@ -31,8 +31,6 @@ type place struct {
 	configs []config
 	canEnd  bool
 	id      uint64
-	hash    uint64 // of configs and canEnd
-	chain   *place // the next in a chain of the table
 
 	trans  []transition
 	first  *[4]uint64 // bytes that may come next
@@ -54,9 +52,9 @@ type machine struct {
 	vocab    *Vocab
 	limits   Limits
 	maxDepth int32
-	cells    map[cellKey]*cell
+	cells    steadyMap[cellKey, *cell]
 	places   placeTable
-	afters   map[afterKey]*place
+	afters   steadyMap[afterKey, *place]
 	nextID   uint64
 	begin    *place
 	masks    maskStore
@@ -119,20 +117,20 @@ const maxTables = 100_000
 
 func (m *machine) push(f frameID, next *cell) *cell {
 	k := cellKey{f, next}
-	if c, ok := m.cells[k]; ok {
+	if c, ok := m.cells.get(k); ok {
 		return c
 	}
-	if len(m.cells) > maxTables {
-		clear(m.cells)
+	if m.cells.len() > maxTables {
+		m.cells = steadyMap[cellKey, *cell]{}
 		m.places = placeTable{}
-		clear(m.afters)
+		m.afters = steadyMap[afterKey, *place]{}
 	}
 	m.nextID++
 	c := &cell{frame: f, next: next, id: m.nextID}
 	if next != nil {
 		c.depth = next.depth + 1
 	}
-	m.cells[k] = c
+	m.cells.put(k, c)
 	return c
 }
 
@@ -252,12 +250,12 @@ func (m *machine) finish() *place {
 	if p := m.places.find(hash, b.configs, b.canEnd); p != nil {
 		return p
 	}
-	if m.places.size > maxTables {
+	if m.places.len() > maxTables {
 		m.places = placeTable{}
 	}
 	m.nextID++
-	p := &place{configs: slices.Clone(b.configs), canEnd: b.canEnd, id: m.nextID, hash: hash}
-	m.places.insert(p)
+	p := &place{configs: slices.Clone(b.configs), canEnd: b.canEnd, id: m.nextID}
+	m.places.insert(hash, p)
 	return p
 }
 
@@ -289,13 +287,13 @@ func (m *machine) step(p *place, b byte) *place {
 // follow.
 func (m *machine) after(c config, label int32) *place {
 	k := afterKey{c.act, label, c.stack}
-	if p, ok := m.afters[k]; ok {
+	if p, ok := m.afters.get(k); ok {
 		return p
 	}
 	m.build.reset()
 	m.run(c.act, label, c.stack)
 	p := m.finish()
-	m.afters[k] = p
+	m.afters.put(k, p)
 	return p
 }
 

@@ -34,7 +34,6 @@ type maskStore struct {
 	all    tokenSet // of the place
 	second tokenSet
 	inner  tokenSet // of one lexeme
-	sp     []*place
 	sn, sr []nodeID
 }
 
@@ -44,7 +43,6 @@ func (m *machine) initMasks() {
 	for _, set := range []*tokenSet{&s.all, &s.second, &s.inner} {
 		set.words = make([]uint64, m.vocab.MaskWords())
 	}
-	s.sp = make([]*place, m.vocab.maxLen+1)
 	s.sn = make([]nodeID, m.vocab.maxLen+1)
 	s.sr = make([]nodeID, m.vocab.maxLen+1)
 }
@@ -255,7 +253,7 @@ func (m *machine) computeInner(id nodeID) *inner {
 	in := &inner{}
 	mark := len(m.nodes)
 	ref, by := id, comparison{}
-	if !m.fewBelow(id) {
+	if m.nodes[id].kind != kLeaf && !m.fewBelow(id) {
 		ref, by = m.reference(id)
 	}
 	for _, depth := range shallower {
@@ -373,38 +371,6 @@ func (m *machine) walkNode(id nodeID, in *inner) {
 		return !m.effort.failed
 	})
 	in.tokens = acc.pack()
-}
-
-// walkLeaf is walkNode for an explicit state: no nodes are made on the way.
-func (m *machine) walkLeaf(l int32, in *inner) {
-	v, acc, states := m.vocab, &m.masks.inner, m.masks.sr
-	states[0] = nodeID(l)
-	walk := func(i, n int32) {
-		for i < n {
-			m.visits++
-			d := v.nodeDepth[i]
-			next := m.leaves[states[d-1]].next(v.nodeByte[i])
-			if next < 0 {
-				i = v.nodeEnd[i]
-				continue
-			}
-			states[d] = nodeID(next)
-			if tok := v.nodeTok[i]; tok >= 0 {
-				v.put(acc, tok)
-			}
-			if x := &m.leaves[next]; x.accept && v.nodeHigh[i] > 0 {
-				in.points = append(in.points, point{i, x.label, false})
-			}
-			i++
-		}
-	}
-	for _, e := range m.leaves[l].edges {
-		for b := int(e.lo); b <= int(e.hi); b++ {
-			if i := v.roots[b]; i >= 0 {
-				walk(i, v.nodeEnd[i])
-			}
-		}
-	}
 }
 
 // walkRoot is walkNode for the tokens that begin with one byte.

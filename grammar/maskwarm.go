@@ -16,19 +16,31 @@ const (
 	warmBytes       = 1 << 20 // that their answers hold
 )
 
-// reserve makes room for the states that texts will come to: while a text is
-// written no token shall wait until all others are moved.
+// reserve makes room for the states that texts will come to, and makes those of
+// names: while a text is written no token shall wait until all others are moved.
 func (m *machine) reserve() {
 	const most = 1 << 14
-	more := len(m.leaves)
-	for _, o := range m.objects {
+	more, members := len(m.leaves), len(m.arrays)
+	for id, o := range m.objects {
+		var p *objectPlan
 		for i := range o.names {
+			members++
 			if more += len(o.names[i].text) + 3; more > most {
 				more = most
 				break
 			}
+			if p == nil {
+				p = m.writer.plan(int32(id))
+			}
+			m.tail(o, p, int32(i))
 		}
 	}
+	m.frames = slices.Grow(m.frames, 2*members)
+	m.frameLex = slices.Grow(m.frameLex, 2*members)
+	m.frameRep = slices.Grow(m.frameRep, 2*members)
+	m.acts = slices.Grow(m.acts, 4*members)
+	m.afters.table.ready()
+	m.cells.table.ready()
 	m.nodes = slices.Grow(m.nodes, more)
 	m.leaves = slices.Grow(m.leaves, more)
 	m.leafIDs = append(make([]nodeID, 0, len(m.leaves)+more), m.leafIDs...)
@@ -64,7 +76,7 @@ func (m *machine) warm(values []*valueNode) {
 		if _, _, ok := m.countedString(id); ok {
 			continue // put together from what the vocabulary knows
 		}
-		if len(values) > 0 && !m.fewBelow(id) {
+		if len(values) > 0 && m.nodes[id].kind != kLeaf && !m.fewBelow(id) {
 			// As long as compiling takes, for a value that may not come.
 			m.visits += int(m.vocab.few)
 			continue

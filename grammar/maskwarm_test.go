@@ -50,37 +50,68 @@ func TestWarmIsBounded(t *testing.T) {
 func TestPlaceTable(t *testing.T) {
 	var table placeTable
 	var all []*place
+	hashOf := func(p *place) uint64 { return hashConfigs(p.configs, p.canEnd) }
 	for i := range 5000 {
 		configs := []config{{node: nodeID(i % 97), act: actID(i)}, {node: 3, act: actID(i / 2)}}
-		canEnd := i%3 == 0
-		hash := hashConfigs(configs, canEnd)
-		if p := table.find(hash, configs, canEnd); p != nil {
+		p := &place{configs: configs, canEnd: i%3 == 0}
+		if found := table.find(hashOf(p), configs, p.canEnd); found != nil {
 			t.Fatalf("place %d is there before it was put in", i)
 		}
-		p := &place{configs: configs, canEnd: canEnd, hash: hash}
-		table.insert(p)
+		table.insert(hashOf(p), p)
 		all = append(all, p)
-		if len(table.chains) > 2*table.size+16 {
-			t.Fatalf("%d chains for %d places", len(table.chains), table.size)
+		if n := int(table.table.half + table.table.split); n > 2*table.len()+blockChains {
+			t.Fatalf("%d chains for %d places", n, table.len())
 		}
 	}
 	longest := 0
-	for _, p := range table.chains {
-		n := 0
-		for ; p != nil; p = p.chain {
-			n++
+	for _, block := range table.table.blocks {
+		for _, e := range block {
+			n := 0
+			for ; e != nil; e = e.next {
+				n++
+			}
+			longest = max(longest, n)
 		}
-		longest = max(longest, n)
 	}
 	if longest > 20 {
 		t.Errorf("a chain of %d places", longest)
 	}
 	for i, p := range all {
-		if table.find(p.hash, p.configs, p.canEnd) != p {
+		if table.find(hashOf(p), p.configs, p.canEnd) != p {
 			t.Fatalf("place %d is lost", i)
 		}
-		if table.find(p.hash, p.configs, !p.canEnd) != nil {
+		if table.find(hashOf(p), p.configs, !p.canEnd) != nil {
 			t.Fatalf("place %d is found with another end", i)
 		}
+	}
+}
+
+func TestSteadyMap(t *testing.T) {
+	var base steadyMap[nodeKey, int]
+	base.put(nodeKey{a: -1}, -1)
+	m := steadyMap[nodeKey, int]{base: &base}
+	key := func(i int) nodeKey { return nodeKey{kind: nodeKind(i % 3), a: nodeID(i), b: nodeID(i / 7)} }
+	for i := range 3000 {
+		if v, ok := m.get(key(i)); ok {
+			t.Fatalf("%d is there before it was put in: %d", i, v)
+		}
+		m.put(key(i), i)
+	}
+	for i := range 3000 {
+		if i%2 == 1 {
+			m.drop(key(i))
+			m.drop(key(i))
+		}
+	}
+	if m.len() != 1500 {
+		t.Errorf("%d keys are left of 1500", m.len())
+	}
+	for i := range 3000 {
+		if v, ok := m.get(key(i)); ok != (i%2 == 0) || ok && v != i {
+			t.Fatalf("%d: %d, %v", i, v, ok)
+		}
+	}
+	if v, ok := m.get(nodeKey{a: -1}); !ok || v != -1 {
+		t.Errorf("what is below is lost: %d, %v", v, ok)
 	}
 }

@@ -2,14 +2,8 @@ package grammar
 
 import "slices"
 
-// placeTable finds a place by what it is made of. It grows by one chain at a
-// time: no token waits until a table of thousands of places is moved.
-type placeTable struct {
-	chains []*place // linked by place.chain
-	size   int
-	half   uint64 // a power of two: chains from split to half are not divided yet
-	split  uint64
-}
+// placeTable finds a place by what it is made of.
+type placeTable struct{ table hashTable[*place] }
 
 func hashConfigs(configs []config, canEnd bool) uint64 {
 	const odd = 0x9E3779B97F4A7C15
@@ -24,50 +18,16 @@ func hashConfigs(configs []config, canEnd bool) uint64 {
 	return h ^ h>>32
 }
 
-func (t *placeTable) at(hash uint64) uint64 {
-	i := hash & (t.half - 1)
-	if i < t.split {
-		i = hash & (2*t.half - 1)
-	}
-	return i
-}
-
 // find is the place of these configs, nil when there is none.
 func (t *placeTable) find(hash uint64, configs []config, canEnd bool) *place {
-	if t.size == 0 {
-		return nil
-	}
-	for p := t.chains[t.at(hash)]; p != nil; p = p.chain {
-		if p.hash == hash && p.canEnd == canEnd && slices.Equal(p.configs, configs) {
+	for e := t.table.first(hash); e != nil; e = e.next {
+		if p := e.is; e.hash == hash && p.canEnd == canEnd && slices.Equal(p.configs, configs) {
 			return p
 		}
 	}
 	return nil
 }
 
-func (t *placeTable) insert(p *place) {
-	if t.half == 0 {
-		t.half = 16
-		t.chains = make([]*place, t.half, 4*t.half)
-	}
-	i := t.at(p.hash)
-	p.chain, t.chains[i] = t.chains[i], p
-	if t.size++; t.size <= len(t.chains) {
-		return
-	}
-	var stay, move *place
-	for q := t.chains[t.split]; q != nil; {
-		next := q.chain
-		if q.hash&t.half == 0 {
-			q.chain, stay = stay, q
-		} else {
-			q.chain, move = move, q
-		}
-		q = next
-	}
-	t.chains[t.split] = stay
-	t.chains = append(t.chains, move)
-	if t.split++; t.split == t.half {
-		t.half, t.split = 2*t.half, 0
-	}
-}
+func (t *placeTable) insert(hash uint64, p *place) { t.table.insert(hash, p) }
+
+func (t *placeTable) len() int { return t.table.size }

@@ -1,13 +1,16 @@
 package grammar
 
+import "slices"
+
 // This file follows tokens past the end of a lexeme.
 
-// restTrie is the rests of tokens behind the end of a lexeme, as a trie in
-// depth-first order: tokens[from[i]:from[i+1]] have the rest that ends at i.
+// restTrie is the rests of tokens behind the end of a lexeme, as a trie: the
+// children of a node lie side by side, those of the root are the first top.
+// tokens[from[i]:from[i+1]] have the rest that ends at i.
 type restTrie struct {
+	top    int32
 	b      []byte
-	depth  []uint16
-	end    []int32
+	kids   [][2]int32 // of each node, from and to
 	from   []int32
 	tokens []int32
 }
@@ -17,81 +20,99 @@ type restTrie struct {
 func (m *machine) gather(points []point) *restTrie {
 	v := m.vocab
 	t := &restTrie{}
-	below := make([]int32, len(points))
+	below := make([]kid, len(points))
 	for i, p := range points {
-		below[i] = p.trie
+		below[i].node = p.trie
 	}
-	var merge func(parents []int32, depth uint16)
-	merge = func(parents []int32, depth uint16) {
-		var start [257]int32 // by byte, in children
-		for _, n := range parents {
-			for i := n + 1; i < v.nodeEnd[n]; i = v.nodeEnd[i] {
-				start[int(v.nodeByte[i])+1]++
+	var merge func(parents []kid) (first, end int32)
+	merge = func(parents []kid) (first, end int32) {
+		first = int32(len(t.b))
+		n := 0
+		for _, p := range parents {
+			n += len(v.kidsOf(p.node))
+		}
+		if n == 0 {
+			return first, first
+		}
+		children := make([]kid, 0, n)
+		for _, p := range parents {
+			children = append(children, v.kidsOf(p.node)...)
+		}
+		if len(parents) > 1 {
+			children = byByte(children)
+		}
+		for i, c := range children {
+			if i == 0 || c.b != children[i-1].b {
+				t.b = append(t.b, c.b)
+				t.kids = append(t.kids, [2]int32{})
+				t.from = append(t.from, int32(len(t.tokens)))
+			}
+			if tok := v.nodeTok[c.node]; tok >= 0 {
+				t.tokens = append(t.tokens, tok)
 			}
 		}
-		for b := range 256 {
-			start[b+1] += start[b]
-		}
-		if start[256] == 0 {
-			return
-		}
-		children, at := make([]int32, start[256]), start
-		for _, n := range parents {
-			for i := n + 1; i < v.nodeEnd[n]; i = v.nodeEnd[i] {
-				b := v.nodeByte[i]
-				children[at[b]] = i
-				at[b]++
-			}
-		}
-		for len(children) > 0 {
-			b, n := v.nodeByte[children[0]], 1
-			for n < len(children) && v.nodeByte[children[n]] == b {
+		end = int32(len(t.b))
+		for node := first; node < end; node++ {
+			n := 1
+			for n < len(children) && children[n].b == children[0].b {
 				n++
 			}
-			node := len(t.b)
-			t.b = append(t.b, b)
-			t.depth = append(t.depth, depth)
-			t.end = append(t.end, 0)
-			t.from = append(t.from, int32(len(t.tokens)))
-			for _, c := range children[:n] {
-				if tok := v.nodeTok[c]; tok >= 0 {
-					t.tokens = append(t.tokens, tok)
-				}
-			}
-			merge(children[:n], depth+1)
-			t.end[node] = int32(len(t.b))
+			t.kids[node][0], t.kids[node][1] = merge(children[:n])
 			children = children[n:]
 		}
+		return first, end
 	}
-	merge(below, 1)
+	_, t.top = merge(below)
 	t.from = append(t.from, int32(len(t.tokens)))
 	return t
 }
 
+// byByte sorts kids by their bytes.
+func byByte(kids []kid) []kid {
+	if len(kids) <= 64 {
+		slices.SortFunc(kids, func(x, y kid) int { return int(x.b) - int(y.b) })
+		return kids
+	}
+	var at [257]int32
+	for _, k := range kids {
+		at[int(k.b)+1]++
+	}
+	for b := range 256 {
+		at[b+1] += at[b]
+	}
+	out := make([]kid, len(kids))
+	for _, k := range kids {
+		out[at[k.b]] = k
+		at[k.b]++
+	}
+	return out
+}
+
 // walkRest adds the tokens whose rests p allows, but for those of lost.
 func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc *tokenSet) {
-	states := m.masks.sp
-	states[0] = p
-	for i, n := 0, len(t.b); i < n; {
-		d := t.depth[i]
-		s := states[d-1]
+	m.walkRests(t, 0, t.top, lost, p, acc)
+}
+
+// walkRests is walkRest for the nodes of a range and those below.
+func (m *machine) walkRests(t *restTrie, from, to int32, lost []uint64, p *place, acc *tokenSet) {
+	first := m.firstBytes(p)
+	for i := from; i < to; i++ {
 		b := t.b[i]
-		if f := m.firstBytes(s); f[b>>6]&(1<<(b&63)) == 0 {
-			i = int(t.end[i])
+		if first[b>>6]&(1<<(b&63)) == 0 {
 			continue
 		}
-		next := m.step(s, b)
+		next := m.step(p, b)
 		if next == nil {
-			i = int(t.end[i])
 			continue
 		}
-		states[d] = next
 		for _, tok := range t.tokens[t.from[i]:t.from[i+1]] {
 			if lost == nil || lost[tok>>6]&(1<<(tok&63)) == 0 {
 				m.vocab.put(acc, tok)
 			}
 		}
-		i++
+		if kids := t.kids[i]; kids[0] < kids[1] {
+			m.walkRests(t, kids[0], kids[1], lost, next, acc)
+		}
 	}
 }
 
@@ -133,28 +154,24 @@ func (m *machine) walkTogether(p *place, acc *tokenSet) {
 // how many nodes it visited.
 func (m *machine) walkBelow(root int32, p *place, acc *tokenSet) (visited int) {
 	v := m.vocab
-	states := m.masks.sp
-	base := v.nodeDepth[root]
-	states[0] = p
-	for i, n := root+1, v.nodeEnd[root]; i < n; {
+	kids := v.kidsOf(root)
+	if len(kids) == 0 {
+		return 0
+	}
+	first := m.firstBytes(p)
+	for _, k := range kids {
 		visited++
-		d := v.nodeDepth[i] - base
-		s := states[d-1]
-		b := v.nodeByte[i]
-		if f := m.firstBytes(s); f[b>>6]&(1<<(b&63)) == 0 {
-			i = v.nodeEnd[i]
+		if first[k.b>>6]&(1<<(k.b&63)) == 0 {
 			continue
 		}
-		next := m.step(s, b)
+		next := m.step(p, k.b)
 		if next == nil {
-			i = v.nodeEnd[i]
 			continue
 		}
-		states[d] = next
-		if tok := v.nodeTok[i]; tok >= 0 {
+		if tok := v.nodeTok[k.node]; tok >= 0 {
 			v.put(acc, tok)
 		}
-		i++
+		visited += m.walkBelow(k.node, next, acc)
 	}
 	return visited
 }

@@ -113,9 +113,9 @@ type pool struct {
 	nodes    []node
 	leaves   []leaf
 	leafIDs  []nodeID // of each leaf, 0: none yet
-	byKey    map[nodeKey]nodeID
+	byKey    steadyMap[nodeKey, nodeID]
 	byList   map[string]nodeID
-	byLeaf   map[string]int32
+	byLeaf   leafTable
 	classes  map[string]nodeID
 	tables   map[cutset]*classMap
 	reaches  map[nodeID]int    // see reachOf
@@ -154,10 +154,11 @@ func newPool() *pool {
 	b := basePool()
 	p := &pool{
 		nodes: append(make([]node, 0, 2*len(b.nodes)), b.nodes...), leaves: append(make([]leaf, 0, 2*len(b.leaves)), b.leaves...),
-		leafIDs: slices.Clone(b.leafIDs), byKey: maps.Clone(b.byKey), byList: maps.Clone(b.byList), byLeaf: maps.Clone(b.byLeaf),
+		leafIDs: slices.Clone(b.leafIDs), byList: maps.Clone(b.byList),
 		classes: maps.Clone(b.classes), tables: maps.Clone(b.tables), reaches: map[nodeID]int{},
 		anyChar: b.anyChar, anyText: b.anyText, freeText: b.freeText, work: 1 << 30, max: 1 << 30, base: b.base, common: b.common, ranges: maps.Clone(b.ranges),
 	}
+	p.byKey.base, p.byLeaf.base = &b.byKey, &b.byLeaf
 	// The tables are the grammar's own; two allocations hold them all.
 	tabs, next := make([]table, 0, b.base), make([]nodeID, 0, b.cells)
 	for i := range p.nodes {
@@ -174,7 +175,7 @@ func newPool() *pool {
 // basePool holds all states of a string and of a name of any content.
 var basePool = sync.OnceValue(func() *pool {
 	p := &pool{
-		byKey: map[nodeKey]nodeID{}, byList: map[string]nodeID{}, byLeaf: map[string]int32{},
+		byList:  map[string]nodeID{},
 		classes: map[string]nodeID{}, tables: map[cutset]*classMap{}, reaches: map[nodeID]int{}, ranges: map[nodeID][]rng{},
 		work: 1 << 30, max: 1 << 30,
 	}
@@ -271,24 +272,14 @@ func (p *pool) mkLeaf(accept bool, edges []edge) int32 {
 	if len(edges) == 0 && accept {
 		return leafEnd
 	}
-	b := p.buf[:0]
-	if accept {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	for _, e := range edges {
-		b = append(b, e.lo, e.hi)
-		b = binary.LittleEndian.AppendUint32(b, uint32(e.to))
-	}
-	p.buf = b
-	if id, ok := p.byLeaf[string(b)]; ok {
+	hash := hashLeaf(accept, edges)
+	if id, ok := p.byLeaf.find(p.leaves, hash, accept, edges); ok {
 		return id
 	}
 	p.spend(1)
 	p.leaves = append(p.leaves, leaf{accept: accept, edges: slices.Clone(edges)})
 	id := int32(len(p.leaves) - 1)
-	p.byLeaf[string(b)] = id
+	p.byLeaf.own.insert(hash, id)
 	return id
 }
 
@@ -385,7 +376,7 @@ func (p *pool) cat(a, b nodeID) nodeID {
 		}
 	}
 	key := nodeKey{kind: kCat, a: a, b: b}
-	if id, ok := p.byKey[key]; ok {
+	if id, ok := p.byKey.get(key); ok {
 		return id
 	}
 	na, nb := &p.nodes[a], &p.nodes[b]
@@ -403,7 +394,7 @@ func (p *pool) cat(a, b nodeID) nodeID {
 		nd.alive = 1
 	}
 	id := p.add(nd)
-	p.byKey[key] = id
+	p.byKey.put(key, id)
 	return id
 }
 
@@ -438,7 +429,7 @@ func (p *pool) not(a nodeID) nodeID {
 		return p.nodes[a].a
 	}
 	key := nodeKey{kind: kNot, a: a}
-	if id, ok := p.byKey[key]; ok {
+	if id, ok := p.byKey.get(key); ok {
 		return id
 	}
 	na := &p.nodes[a]
@@ -449,7 +440,7 @@ func (p *pool) not(a nodeID) nodeID {
 		nd.alive = 1
 	}
 	id := p.add(nd)
-	p.byKey[key] = id
+	p.byKey.put(key, id)
 	return id
 }
 
@@ -478,7 +469,7 @@ func (p *pool) rep(a nodeID, m, n int32) nodeID {
 		return p.rep(na.a, m*na.m, -1)
 	}
 	key := nodeKey{kind: kRep, a: a, m: m, n: n}
-	if id, ok := p.byKey[key]; ok {
+	if id, ok := p.byKey.get(key); ok {
 		return id
 	}
 	nd := node{kind: kRep, a: a, m: m, n: n, cuts: na.cuts, flags: na.flags & (fImpure | fMarked), whole: na.whole}
@@ -499,7 +490,7 @@ func (p *pool) rep(a nodeID, m, n int32) nodeID {
 		}
 	}
 	id := p.add(nd)
-	p.byKey[key] = id
+	p.byKey.put(key, id)
 	return id
 }
 

@@ -50,6 +50,8 @@ type Vocab struct {
 	nodeChars []uint16   // characters that any token below node i adds, at most
 	nodeSig   []uint64   // signature of the bytes below node i
 	nodeRank  []int32    // tokens before node i in order
+	nodeKids  []int32    // the children of node i are kids[nodeKids[i]:nodeKids[i+1]]
+	kids      []kid      // side by side: scattered over the trie each is a cache miss
 	roots     [256]int32 // the node of each first byte, or -1
 	order     []int32    // tokens in trie order, first ones of equal texts only
 	dup       map[int32][]int32
@@ -60,6 +62,12 @@ type Vocab struct {
 	mu       sync.Mutex
 	inners   map[nodeID]*inner
 	spelling *spelling
+}
+
+// kid is a child of a trie node.
+type kid struct {
+	b    byte
+	node int32
 }
 
 // NewVocab builds a vocabulary. tokens[i] holds the decoded bytes of token i
@@ -216,7 +224,25 @@ func (v *Vocab) summarise() {
 		}
 	}
 	v.nodeRank[n] = int32(len(v.order))
+	v.adopt()
 }
+
+// adopt lists the children of each node.
+func (v *Vocab) adopt() {
+	n := len(v.nodeByte)
+	v.nodeKids = make([]int32, n+1)
+	v.kids = make([]kid, 0, n)
+	for i := range int32(n) {
+		v.nodeKids[i] = int32(len(v.kids))
+		for c := i + 1; c < v.nodeEnd[i]; c = v.nodeEnd[c] {
+			v.kids = append(v.kids, kid{v.nodeByte[c], c})
+		}
+	}
+	v.nodeKids[n] = int32(len(v.kids))
+}
+
+// kidsOf is the children of node i, by byte.
+func (v *Vocab) kidsOf(i int32) []kid { return v.kids[v.nodeKids[i]:v.nodeKids[i+1]] }
 
 // sigOf sorts the bytes into 64 groups: a signature is a set of groups.
 var sigOf = func() (out [256]uint8) {
