@@ -14,6 +14,8 @@ const (
 	warmVisitsAlone = 40_000
 	warmStates      = 400     // lexeme states
 	warmBytes       = 1 << 20 // that their answers hold
+	warmPlaces      = 16      // where there are no values: places one byte further, two, and so on
+	warmCells       = 600     // places and stacks that their masks may make
 )
 
 // reserve makes room for the states that texts will come to, and makes those of
@@ -92,4 +94,25 @@ func (m *machine) warm(values []*valueNode) {
 		})
 	}
 	m.maskOf(m.begin)
+	if len(values) > 0 {
+		return
+	}
+	// Rules lead to one another: what their first texts make serves the next.
+	places, ids := []*place{m.begin}, m.nextID
+	for i := 0; i < len(places) && m.visits < visits && m.masks.bytes-bytes < warmBytes && 2*m.searches > searches; i++ {
+		p := places[i]
+		m.maskOf(p)
+		first := m.firstBytes(p)
+		for b := range byte(0x80) {
+			if first[b>>6]&(1<<(b&63)) == 0 {
+				continue
+			}
+			if len(places) == warmPlaces || m.nextID-ids > warmCells {
+				break
+			}
+			if next := m.step(p, b); next != nil && !slices.Contains(places, next) {
+				places = append(places, next)
+			}
+		}
+	}
 }

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -208,6 +210,54 @@ func (g *grammarBenchOptions) readTokenizer() (*grammarbench.Tokenizer, error) {
 	return tok, nil
 }
 
+// patternPeer is the runner for the small cases that are no schemas.
+//
+//go:embed grammarpeer.py
+var patternPeer []byte
+
+// patternSeconds is the time that a peer has for one of them; one takes minutes
+// for a first mask.
+const patternSeconds = 20
+
+// patterns adds to f what a peer makes of the small cases that are no
+// schemas; dir is laid out.
+func (g *grammarBenchOptions) patterns(ctx context.Context, dir, engine string, f *grammarFigures) error {
+	lines, err := grammarbench.MicroPatternLines()
+	if err != nil {
+		return err
+	}
+	script, in, out := filepath.Join(dir, "patterns.py"), filepath.Join(dir, "patterns.jsonl"), filepath.Join(dir, "patterns-out.jsonl")
+	if err := errors.Join(os.WriteFile(script, patternPeer, 0o600), os.WriteFile(in, lines, 0o600)); err != nil {
+		return err
+	}
+	if _, err := g.runPython(ctx, dir, script, engine, filepath.Join("tok", "t"), out, in, fmt.Sprint(patternSeconds)); err != nil {
+		return err
+	}
+	r, err := os.Open(out)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	more, err := readPeer(r)
+	if err != nil {
+		return err
+	}
+	maps.Copy(f.micro, more.micro)
+	return nil
+}
+
+// runPython runs a script in dir and returns what it said on its standard error.
+func (g *grammarBenchOptions) runPython(ctx context.Context, dir string, args ...string) (said string, err error) {
+	cmd := exec.CommandContext(ctx, g.python, args...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
+	}
+	return stderr.String(), nil
+}
+
 // grammarPeer runs the runner for one peer, in a folder laid out as it wants.
 func grammarPeer(ctx context.Context, g *grammarBenchOptions, engine string) (*grammarFigures, error) {
 	dir, err := os.MkdirTemp("", "coppice-bench-grammar-")
@@ -234,7 +284,7 @@ func grammarPeer(ctx context.Context, g *grammarBenchOptions, engine string) (*g
 		return nil, err
 	}
 	f.vocabMS, f.vocabMB = vocabSaid(said)
-	return f, nil
+	return f, g.patterns(ctx, dir, engine, f)
 }
 
 // vocabSaid is what a runner says on its standard error of setting up the
@@ -263,15 +313,11 @@ func (g *grammarBenchOptions) runPeer(ctx context.Context, dir string, lines io.
 		return nil, "", err
 	}
 	args := append([]string{runner, engine, "t", "out.jsonl", "in.jsonl", "--compact", "--budget", fmt.Sprint(g.budget)}, more...)
-	cmd := exec.CommandContext(ctx, g.python, args...)
-	cmd.Dir = dir
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Run(); err != nil {
-		return nil, "", fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
+	if said, err = g.runPython(ctx, dir, args...); err != nil {
+		return nil, "", err
 	}
 	out, err = os.Open(filepath.Join(dir, "out.jsonl"))
-	return out, stderr.String(), err
+	return out, said, err
 }
 
 // layOut writes in.jsonl and tok/t/{tokenizer,tokenizer_config}.json.

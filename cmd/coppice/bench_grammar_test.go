@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,4 +39,22 @@ func TestLinesOfTheGrammarRunner(t *testing.T) {
 	require.Equal(t, []float64{500, 12}, []float64{ms, mb})
 	ms, _ = vocabSaid("nothing")
 	require.Zero(t, ms)
+}
+
+// The small cases that are no schemas go to a script of our own.
+func TestPatternsOfPeers(t *testing.T) {
+	dir := t.TempDir()
+	python := filepath.Join(dir, "python")
+	require.NoError(t, os.WriteFile(python, []byte(`#!/bin/sh
+# SCRIPT ENGINE TOKENIZER_DIR OUT IN SECONDS
+grep -q xgrammar "$1" && grep -q '"ebnf"' "$5" && [ "$2" = llg ] && [ "$6" -gt 0 ] || { echo "bad arguments" >&2; exit 1; }
+echo '{"id":"arithmetic","set":"micro","compile_cpu_us":3,"mask_us":[1,2,4],"commit_us":[]}' >"$4"
+`), 0o700))
+	g := &grammarBenchOptions{python: python}
+	f := &grammarFigures{micro: map[string]microFigures{"other": {compile: 1}}}
+	require.NoError(t, g.patterns(t.Context(), dir, "llg", f))
+	require.Equal(t, 4.0, f.micro["arithmetic"].mask.Max)
+	require.Len(t, f.micro, 2)
+	err := g.patterns(t.Context(), dir, "other", f)
+	require.ErrorContains(t, err, "bad arguments")
 }

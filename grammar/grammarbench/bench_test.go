@@ -73,6 +73,55 @@ func TestMicroLines(t *testing.T) {
 	}
 }
 
+// So can the others: the text belongs to each form that a line gives.
+func TestMicroPatternLines(t *testing.T) {
+	raw, err := MicroPatternLines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forms := map[string]int{}
+	for text := range bytes.Lines(raw) {
+		var l struct {
+			ID, Set, Text     string
+			JSON              bool
+			Regex, EBNF, Lark string
+			Choices           []string
+		}
+		if err := json.Unmarshal(text, &l); err != nil {
+			t.Fatal(err)
+		}
+		specs := map[string]grammar.Spec{}
+		if l.JSON {
+			specs["json"] = grammar.Spec{JSONObject: true}
+		}
+		if l.Regex != "" {
+			specs["regex"] = grammar.Spec{Regex: l.Regex}
+		}
+		if l.Choices != nil {
+			specs["choices"] = grammar.Spec{Choices: l.Choices}
+		}
+		if l.EBNF != "" {
+			specs["ebnf"], specs["lark"] = grammar.Spec{EBNF: l.EBNF}, grammar.Spec{Lark: l.Lark}
+		}
+		if len(specs) == 0 || l.Set != MicroSet {
+			t.Errorf("%s has no form that others read", l.ID)
+		}
+		for form, spec := range specs {
+			forms[form]++
+			g, err := grammar.Compile(t.Context(), spec, grammar.ByteVocab())
+			if err != nil {
+				t.Fatalf("%s, %s: %v", l.ID, form, err)
+			}
+			if !g.Match([]byte(l.Text)) || g.Match([]byte(l.Text+"\xff")) {
+				t.Errorf("%s, %s: its text does not belong to it, or more does", l.ID, form)
+			}
+		}
+	}
+	if len(forms) != 5 {
+		t.Errorf("forms %v", forms)
+	}
+}
+
 func TestForced(t *testing.T) {
 	tok, err := ReadTokenizer(strings.NewReader(tinyTokenizer))
 	if err != nil {

@@ -26,6 +26,16 @@ type microCase struct {
 	text string
 }
 
+const (
+	anyObject  = `{"name":"lorem ipsum","list":[1,2.5,true,null,{"a":"b"}],"more":{"x":{"y":"z"}}}`
+	arithmetic = "root ::= expr\nexpr ::= term ((\"+\" | \"-\") term)*\nterm ::= factor ((\"*\" | \"/\") factor)*\nfactor ::= [0-9]+ | \"(\" expr \")\""
+)
+
+// inLark is the EBNF grammars of the cases for those who read Lark only.
+var inLark = map[string]string{
+	arithmetic: "start: expr\nexpr: term ((\"+\" | \"-\") term)*\nterm: factor ((\"*\" | \"/\") factor)*\nfactor: /[0-9]+/ | \"(\" expr \")\"",
+}
+
 // microCases are the cases and a text of each.
 func microCases() []microCase {
 	schema := func(s string) grammar.Spec { return grammar.Spec{JSONSchema: []byte(s)} }
@@ -56,7 +66,8 @@ func microCases() []microCase {
 	}
 	ints := strings.TrimSuffix(strings.Repeat("12,345,6,", 60), ",")
 	return []microCase{
-		{"any JSON object", schema(`{"type":"object"}`), `{"name":"lorem ipsum","list":[1,2.5,true,null,{"a":"b"}],"more":{"x":{"y":"z"}}}`},
+		{"JSON object mode", grammar.Spec{JSONObject: true}, anyObject},
+		{"any JSON object", schema(`{"type":"object"}`), anyObject},
 		{"regex [0-9]{3}-[0-9]{4}", grammar.Spec{Regex: `[0-9]{3}-[0-9]{4}`}, "123-4567"},
 		{"regex [a-zA-Z0-9 ,.]+", grammar.Spec{Regex: `[a-zA-Z0-9 ,.]+`}, lorem},
 		{"regex of a mail address", grammar.Spec{Regex: `[a-zA-Z0-9._%+-]{1,64}@[a-zA-Z0-9.-]{1,255}\.[a-z]{2,}`}, "john.doe.the.second@mail.example.org"},
@@ -74,7 +85,7 @@ func microCases() []microCase {
 			`{"label":"a","kids":[{"label":"b","kids":[]},{"label":"c","kids":[{"label":"d","kids":[]}]}]}`},
 		{"bounded integer array", schema(`{"type":"array","items":{"type":"integer","minimum":-50,"maximum":12345},"minItems":2,"maxItems":20}`), "[12,-3,12345,0,7]"},
 		{"anyOf of 64 tools", schema(`{"anyOf":[` + strings.Join(tools, ",") + `]}`), `{"name":"tool_37","arguments":{"arg_37":"lorem ipsum","count":12}}`},
-		{"arithmetic", grammar.Spec{EBNF: "root ::= expr\nexpr ::= term ((\"+\" | \"-\") term)*\nterm ::= factor ((\"*\" | \"/\") factor)*\nfactor ::= [0-9]+ | \"(\" expr \")\""}, "(1+2)*3-(45/(6+7))*8+9"},
+		{"arithmetic", grammar.Spec{EBNF: arithmetic}, "(1+2)*3-(45/(6+7))*8+9"},
 	}
 }
 
@@ -127,12 +138,42 @@ const MicroSet = "micro"
 // MicroLines is the small cases that are schemas as lines {"id","set","schema",
 // "tests"}, for runners that measure others; id is [MicroRow.Name].
 func MicroLines() ([]byte, error) {
+	return linesOf(func(c microCase) any {
+		if c.spec.JSONSchema == nil {
+			return nil
+		}
+		return line{ID: c.name, Set: MicroSet, Schema: c.spec.JSONSchema, Tests: []lineTest{{true, json.RawMessage(c.text)}}}
+	})
+}
+
+// MicroPatternLines is the other small cases as lines {"id","set","text"} with
+// "json" (any object), "regex", "choices", or one grammar as "ebnf" and as "lark".
+func MicroPatternLines() ([]byte, error) {
+	return linesOf(func(c microCase) any {
+		if c.spec.JSONSchema != nil {
+			return nil
+		}
+		return struct {
+			ID      string   `json:"id"`
+			Set     string   `json:"set"`
+			Text    string   `json:"text"`
+			JSON    bool     `json:"json,omitempty"`
+			Regex   string   `json:"regex,omitempty"`
+			Choices []string `json:"choices,omitempty"`
+			EBNF    string   `json:"ebnf,omitempty"`
+			Lark    string   `json:"lark,omitempty"`
+		}{c.name, MicroSet, c.text, c.spec.JSONObject, c.spec.Regex, c.spec.Choices, c.spec.EBNF, inLark[c.spec.EBNF]}
+	})
+}
+
+// linesOf is a line for each case of which one is made.
+func linesOf(of func(microCase) any) ([]byte, error) {
 	var out []byte
 	for _, c := range microCases() {
-		if c.spec.JSONSchema == nil {
+		l := of(c)
+		if l == nil {
 			continue
 		}
-		l := line{ID: c.name, Set: MicroSet, Schema: c.spec.JSONSchema, Tests: []lineTest{{true, json.RawMessage(c.text)}}}
 		text, err := json.Marshal(l)
 		if err != nil {
 			return nil, fmt.Errorf("grammarbench: %s: %w", c.name, err)
