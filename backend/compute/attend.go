@@ -183,14 +183,16 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int
 	q.keep(p, span, base, n, first, t, q.dim)
 }
 
-// inRow tells whether pages lie one behind the other.
+// inRow tells whether pages lie one behind the other, but for a gap or two, as where
+// a branch leaves the pages that it shares.
 func inRow(pages []int32) bool {
-	for i, p := range pages {
-		if p != pages[0]+int32(i) {
-			return false
+	gaps := 0
+	for i := 1; i < len(pages); i++ {
+		if pages[i] != pages[i-1]+1 {
+			gaps++
 		}
 	}
-	return true
+	return 8*gaps <= len(pages)
 }
 
 // keep stores the results of a tile over span, those of n positions from base
