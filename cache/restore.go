@@ -82,8 +82,10 @@ func (c *Cache) load(h *Handle, tokens []Token, blocks []*block, room func() boo
 		b.locked = false
 		if claims := b.claims; b.slot < 0 {
 			b.claims = nil
-			for _, cl := range claims {
+			for _, cl := range claims { // all of them first: a claim may push a run out
 				delete(t.wants, cl.owner)
+			}
+			for _, cl := range claims {
 				c.claim(h.node, cl.owner, cl.next)
 			}
 			t.tidy(b)

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -178,5 +179,29 @@ func TestFetchBeforeUse(t *testing.T) {
 	if s := c.TierStats(); s.Used != 0 {
 		t.Errorf("%+v after Flush", s)
 	}
+	check(t, c)
+}
+
+// TestClaimsComeBackWhileRunsArePushedOut: what lies in the tier may be claimed by more
+// runs than are remembered.
+func TestClaimsComeBackWhileRunsArePushedOut(t *testing.T) {
+	c, mem := tiered(2, 2)
+	a, b := seq(0, 16), seq(1000, 16)
+	hold(t, c, mem, a, Owner{"new", ""}, 90)
+	hold(t, c, mem, a, Owner{"old", "x"}, 80)
+	pages, _ := c.Alloc(nil, 2) // a goes, with both its claims
+	c.Release(pages)
+	hold(t, c, mem, b, Owner{"old", "y"}, 10)
+	h := c.Match(Namespace{}, b)
+	for i := range maxRuns - 1 {
+		c.Claim(h, Owner{fmt.Sprint(i), ""}, 20)
+	}
+	c.Unpin(h)
+	check(t, c)
+	h = c.Match(Namespace{}, a)
+	if got := c.Restore(h, a); got != 16 {
+		t.Errorf("%d tokens came back", got)
+	}
+	c.Unpin(h)
 	check(t, c)
 }
