@@ -220,10 +220,11 @@ func (d *driver) suspend() {
 	}
 }
 
-// tellParent tells the run that this program is a step of how it stands.
+// tellParent tells the run that this program is a step of how it stands. In format 1
+// histories have none of that.
 func (d *driver) tellParent(status string) {
 	parent := workflow.GetInfo(d.ctx).ParentWorkflowExecution
-	if !d.in.child() || parent == nil || status == statusFinished || status == statusFailed { // its end says that
+	if !d.in.child() || d.in.Format < 2 || parent == nil || status == statusFinished || status == statusFailed { // its end says that
 		return
 	}
 	workflow.SignalExternalWorkflow(d.ctx, parent.ID, "", stood, standing{d.in.Within, status})

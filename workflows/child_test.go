@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/coppice-run/coppice/backend/puppet"
 	"github.com/coppice-run/coppice/lang"
@@ -384,4 +385,31 @@ func TestStatusIsOfAllPrograms(t *testing.T) {
 		statusWaiting, statusWaiting, statusWaiting, // both programs, and then the run
 		"answer", statusFinished, "answer", statusFinished, statusFinished,
 	}, seen)
+}
+
+// TestProgramsOfAnEarlierFormat: a program that began before programs told their runs how
+// they stand goes on as its history has it.
+func TestProgramsOfAnEarlierFormat(t *testing.T) {
+	for format, tells := range map[int]int{1: 0, inputFormat: 1} {
+		r := newRig(t, puppet.Null{}, nil, askingChild, nil, StartOptions{SearchAttributes: true})
+		in := *r.in
+		in.Format, in.At, in.Within, in.First, in.Graph = format, "f/sub", "f[0]/sub", "first", nil
+		in.Inputs = json.RawMessage(`{"who":"u"}`)
+		told := 0
+		r.env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
+			child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: "child"})
+			err := workflow.ExecuteChildWorkflow(child, WorkflowType, in, r.in.Graph).Get(ctx, nil)
+			for workflow.GetSignalChannel(ctx, stood).ReceiveAsync(nil) {
+				told++
+			}
+			return err
+		}, workflow.RegisterOptions{Name: "parent"})
+		r.env.OnUpsertTypedSearchAttributes(mock.Anything).Return(nil)
+		r.env.RegisterDelayedCallback(func() {
+			require.NoError(t, r.env.SignalWorkflowByID("child", Answers, Answer{Task: "f[0]/sub/ok", Value: json.RawMessage("true")}))
+		}, time.Hour)
+		r.env.ExecuteWorkflow("parent")
+		require.NoError(t, r.env.GetWorkflowError())
+		require.Equal(t, tells, told, "format %d", format)
+	}
 }
