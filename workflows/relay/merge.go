@@ -252,7 +252,7 @@ func (m *Merge) delta(e runtime.Event) {
 	t := m.text(e.Task)
 	have := len(t.bytes) - e.Offset // bytes of the piece that were told
 	counted := t.tokens >= 0 && tokened(&e)
-	if have < 0 || counted && e.Done > t.tokens {
+	if have < 0 || e.Offset < 0 || counted && e.Done > t.tokens {
 		return // what is before it is missing: the end of the node has the rest
 	}
 	blind := max(0, t.blind-e.Offset)
@@ -325,7 +325,7 @@ func (m *Merge) finish(e *runtime.Event) {
 	t := m.text(e.Task)
 	blind := min(t.blind, len(e.Text), len(t.bytes))
 	told, all := t.bytes[blind:], []byte(e.Text)[blind:]
-	if bytes.HasPrefix(told, all) { // it is all there
+	if bytes.Equal(told, all) { // it is all there
 		return
 	}
 	rest := runtime.Event{Kind: runtime.TextDelta, Time: e.Time, Task: e.Task, Node: e.Node, Branch: e.Branch}

@@ -110,6 +110,14 @@ func TestMerge(t *testing.T) {
 			[]told{{"a", delta(0, "zz", 51)}, {"b", finished("ab", 1, 2)}},
 			[]string{"delta x 0 zz [51]", "node_retried x", "delta x 0 ab [1 2]", "node_finished x"},
 		},
+		"it ended sooner than what was told": {
+			[]told{{"a", delta(0, "ab", 1)}, {"a", delta(2, "cd", 2)}, {"b", finished("abc", 1, 52)}},
+			[]string{"delta x 0 ab [1]", "delta x 2 cd [2]", "node_retried x", "delta x 0 abc [1 52]", "node_finished x"},
+		},
+		"a place that cannot be": {
+			[]told{{"a", delta(0, "ab", 1)}, {"a", delta(-1, "xzz", 1)}, {"a", delta(9, "z", 9)}, {"a", finished("ab", 1)}},
+			[]string{"delta x 0 ab [1]", "node_finished x"},
+		},
 		"a retry is told once": {
 			[]told{
 				{"a", delta(0, "ab", 1)}, {"a", runtime.Event{Kind: runtime.NodeRetried, Task: "x", Attempt: 1}}, {"a", delta(0, "c", 51)},

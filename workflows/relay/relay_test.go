@@ -139,6 +139,24 @@ func TestSenderIsBounded(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
+// TestToldSaysWhatIsNew: the same trouble is told once, its end too, and the end of the
+// sender is none.
+func TestToldSaysWhatIsNew(t *testing.T) {
+	var fails error
+	var told []string
+	post := Told(func(context.Context, []Batch) ([]string, error) { return nil, fails }, func(err error) { told = append(told, fmt.Sprint(err)) })
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, fails = range []error{nil, errors.New("busy"), errors.New("busy"), errors.New("gone"), nil, errors.New("busy")} {
+		_, err := post(ctx, nil)
+		require.Equal(t, fails, err)
+	}
+	cancel()
+	fails = context.Canceled
+	_, err := post(ctx, nil)
+	require.ErrorIs(t, err, fails)
+	require.Equal(t, []string{"busy", "gone", "<nil>", "busy"}, told)
+}
+
 // TestReceiverRefuses: what is no post of a worker is refused, and says why.
 func TestReceiverRefuses(t *testing.T) {
 	r := NewReceiver("secret")

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -307,11 +306,14 @@ type (
 // Told is a Post that tells what, each time another, of what keeps next from taking
 // events, and nil when it takes them again.
 func Told(next Post, what func(error)) Post {
-	var last string
+	last := ""
 	return func(ctx context.Context, batches []Batch) ([]string, error) {
 		unknown, err := next(ctx, batches)
+		if err != nil && ctx.Err() != nil { // the sender is closed
+			return unknown, err
+		}
 		says := ""
-		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		if err != nil {
 			says = err.Error()
 		}
 		if says != last {
