@@ -124,6 +124,10 @@ func planBody(s *S, nodes []*Node, set map[string]bool) []*Node {
 			s := *c.Select
 			s.Shares = fresh(s.Shares)
 			c.Select = &s
+		case c.Fork != nil && c.Fork.Errors != "":
+			f := *c.Fork
+			f.Errors = fresh(f.Errors)
+			c.Fork = &f
 		}
 		switch {
 		case c.Role != nil:
@@ -139,7 +143,7 @@ func planBody(s *S, nodes []*Node, set map[string]bool) []*Node {
 			r.Max = s.rounds[n]
 			c.Repeat = &r
 		case c.Fork != nil && s.arms[n] != nil:
-			f := ForkNode{Join: c.Fork.Join}
+			f := ForkNode{Join: c.Fork.Join, Errors: c.Fork.Errors}
 			names := map[string]bool{}
 			for i, arm := range s.arms[n] {
 				name := strconv.Itoa(i)
