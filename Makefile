@@ -46,13 +46,14 @@ FOR ?= 10m
 test-aborts:
 	COPPICE_ABORTS=$(FOR) go test -count=1 -timeout 2h -run TestAbortsAtRandomSteps ./backend/engine
 
-# test-schedules runs random requests on engines of random shape, with aborts, flushes
-# and preemption, under the race detector, and compares each result with that of the
-# request alone: so many rounds with a fake model, and as many with each kind of a small
-# real one. 10,000 take some hours.
+# test-schedules runs random requests on engines of random shape, with aborts, flushes,
+# preemption and faults, under the race detector, and compares each result with that of
+# the request alone: so many rounds with a fake model, and as many with small real ones.
+# SEED is that of the first round. 10,000 of each take about an hour of two cores.
 SCHEDULES ?= 10000
+SEED ?= 0
 test-schedules:
-	CGO_ENABLED=1 COPPICE_SCHEDULES=$(SCHEDULES) go test -race -count=1 -timeout 24h -run TestRandomSchedules ./backend/engine
+	CGO_ENABLED=1 COPPICE_SCHEDULES=$(SCHEDULES) COPPICE_SCHEDULES_FROM=$(SEED) go test -race -count=1 -timeout 24h -v -run 'TestRandomSchedules$$|TestRandomSchedulesOfAModel$$' ./backend/engine | grep -v '^=== \|^    --- PASS'
 
 # eval measures the embedded model on 200 alerts with wording and names that
 # its training never saw, through the whole program.

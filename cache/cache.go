@@ -30,6 +30,7 @@ type Cache struct {
 	version uint64
 	nodes   int
 	handles int
+	owned   int
 }
 
 // New returns a cache of n free pages, numbered from 0.
@@ -49,13 +50,14 @@ type Stats struct {
 	Held      int // pinned, or allocated by a sequence
 	Nodes     int // nodes with tokens
 	Handles   int // handles not yet released
+	Owned     int // holds that callers have by Alloc, Hold and TakeTail
 }
 
 // Stats returns the sizes now, in constant time.
 func (c *Cache) Stats() Stats {
 	return Stats{
 		Pages: len(c.pool.hold), Free: c.pool.free.n, Evictable: c.pool.evictable,
-		Held: c.pool.held, Nodes: c.nodes, Handles: c.handles,
+		Held: c.pool.held, Nodes: c.nodes, Handles: c.handles, Owned: c.owned,
 	}
 }
 
@@ -75,6 +77,7 @@ func (c *Cache) Alloc(dst []int32, n int) ([]int32, bool) {
 		return dst, false
 	}
 	c.evict(n)
+	c.owned += n
 	last := int32(-1)
 	if len(dst) > 0 {
 		last = dst[len(dst)-1]
@@ -89,6 +92,7 @@ func (c *Cache) Alloc(dst []int32, n int) ([]int32, bool) {
 // Hold adds a hold to pages that are held already or in the tree; each needs
 // its own Release.
 func (c *Cache) Hold(pages []int32) {
+	c.owned += len(pages)
 	for _, id := range pages {
 		c.pool.addHold(id)
 	}
@@ -97,6 +101,7 @@ func (c *Cache) Hold(pages []int32) {
 // Release gives up one hold of each page. A page that is in the tree stays
 // there and becomes evictable; any other becomes free.
 func (c *Cache) Release(pages []int32) {
+	c.owned -= len(pages)
 	for _, id := range pages {
 		c.pool.dropHold(id)
 	}
@@ -158,6 +163,7 @@ func (c *Cache) TakeTail(h *Handle) bool {
 		return false
 	}
 	c.pool.addHold(id)
+	c.owned++
 	return true
 }
 

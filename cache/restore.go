@@ -69,9 +69,15 @@ func (c *Cache) load(h *Handle, tokens []Token, blocks []*block, room func() boo
 			break
 		}
 		b := blocks[n]
-		t.mem.Load(pages[len(pages)-1], b.slot)
+		err := t.mem.Load(pages[len(pages)-1], b.slot)
 		t.free = append(t.free, b.slot)
 		b.slot = -1
+		if err != nil {
+			t.count.Failed++
+			c.Release(pages[len(pages)-1:])
+			pages = pages[:len(pages)-1]
+			break
+		}
 	}
 	if end := (own + n) * PageTokens; n > 0 {
 		c.Extend(h, tokens[h.Len():end], pages)
@@ -84,6 +90,9 @@ func (c *Cache) load(h *Handle, tokens []Token, blocks []*block, room func() boo
 			b.claims = nil
 			for _, cl := range claims { // all of them first: a claim may push a run out
 				delete(t.wants, cl.owner)
+			}
+			if h.node.parent == nil { // nothing is left of it
+				claims = nil
 			}
 			for _, cl := range claims {
 				c.claim(h.node, cl.owner, cl.next)

@@ -6,10 +6,12 @@ import (
 )
 
 // Tier is memory beside the pool, of so many slots of one page each. Its owner moves
-// the content of pages; the cache says which.
+// the content of pages; the cache says which. A page that cannot be saved is evicted
+// as it would be without a tier. One that cannot be loaded is lost: it is computed
+// again, and what the page of the pool holds then does not matter.
 type Tier interface {
-	Save(slot, page int32) // copies a page of the pool to a slot
-	Load(page, slot int32) // copies it back
+	Save(slot, page int32) error // copies a page of the pool to a slot
+	Load(page, slot int32) error // copies it back
 }
 
 // TierStats count what a tier holds and did.
@@ -18,6 +20,7 @@ type TierStats struct {
 	Saved       uint64 // pages that were evicted and went there
 	Loaded      uint64 // pages that came back as they were needed
 	Fetched     uint64 // pages that came back before, see Fetch
+	Failed      uint64 // pages that could not be saved or loaded
 }
 
 // tier knows which pages lie in which slots. It is a tree of blocks of PageTokens
@@ -91,8 +94,13 @@ func (c *Cache) park(n *node, prefix []Token) {
 			t.tidy(b)
 			return
 		}
+		if t.mem.Save(slot, n.pages[len(n.pages)-1]) != nil {
+			t.count.Failed++
+			t.free = append(t.free, slot)
+			t.tidy(b)
+			return
+		}
 		b.slot = slot
-		t.mem.Save(slot, n.pages[len(n.pages)-1])
 		t.count.Saved++
 	}
 	b.used = n.used

@@ -1,21 +1,40 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 )
 
 // heldPages is a tier for pages that are tokens.
-type heldPages struct{ pages, slots [][PageTokens]Token }
+type heldPages struct {
+	pages, slots [][PageTokens]Token
+	broken       bool
+}
 
-func (h *heldPages) Save(slot, page int32) { h.slots[slot] = h.pages[page] }
-func (h *heldPages) Load(page, slot int32) { h.pages[page] = h.slots[slot] }
+func (h *heldPages) Save(slot, page int32) error {
+	if h.broken {
+		return errBroken
+	}
+	h.slots[slot] = h.pages[page]
+	return nil
+}
+
+func (h *heldPages) Load(page, slot int32) error {
+	if h.broken {
+		return errBroken
+	}
+	h.pages[page] = h.slots[slot]
+	return nil
+}
+
+var errBroken = errors.New("broken")
 
 // tiered is a cache with a tier whose pages hold what was put on them.
 func tiered(pages, slots int) (*Cache, *heldPages) {
 	c := New(pages)
-	mem := &heldPages{make([][PageTokens]Token, pages), make([][PageTokens]Token, slots)}
+	mem := &heldPages{pages: make([][PageTokens]Token, pages), slots: make([][PageTokens]Token, slots)}
 	c.SetTier(mem, slots)
 	return c, mem
 }
@@ -80,6 +99,48 @@ func TestEvictedPagesComeBack(t *testing.T) {
 	}
 	if s := c.TierStats(); s.Loaded != 1 || s.Used != 1 || s.Saved != 2 {
 		t.Errorf("%+v, want the end of the other prefix in the tier", s)
+	}
+}
+
+// TestATierThatFails: what cannot be saved is evicted as without a tier, and what cannot
+// be loaded is lost, with what was known of who will read it moved to what is left.
+func TestATierThatFails(t *testing.T) {
+	c, mem := tiered(6, 8)
+	a, owner := seq(0, 64), Owner{"r", "a"}
+	hold(t, c, mem, a, owner, 9)
+	mem.broken = true
+	hold(t, c, mem, seq(1000, 64), Owner{"r", "b"}, 3) // takes 2 pages of a
+	if s := c.TierStats(); s.Used != 0 || s.Failed != 2 || s.Saved != 0 {
+		t.Errorf("%+v after failures to save", s)
+	}
+	mem.broken = false
+	hold(t, c, mem, seq(2000, 32), Owner{"r", "d"}, 1) // the rest of a, or the end of b
+	mem.broken = true
+	for _, p := range [][]Token{a, seq(1000, 64)} {
+		h := c.Match(Namespace{}, p)
+		had, parked := h.Len(), c.Parked(h, p)
+		if n := c.Restore(h, p); n != 0 || h.Len() != had {
+			t.Errorf("%d of %d tokens came back", n, parked)
+		}
+		c.Unpin(h)
+		check(t, c)
+		h = c.Match(Namespace{}, p)
+		if n := c.Parked(h, p); n != 0 {
+			t.Errorf("%d tokens are still offered", n)
+		}
+		c.Unpin(h)
+	}
+	if s := c.TierStats(); s.Loaded != 0 || s.Failed < 3 {
+		t.Errorf("%+v", s)
+	}
+	if n := c.Fetch(1000, 8); n != 0 {
+		t.Errorf("%d pages came back from a broken tier", n)
+	}
+	check(t, c)
+	mem.broken = false
+	hold(t, c, mem, a, owner, 9) // it goes on when the tier does
+	if got := holds(t, c, mem, a); got != 64 {
+		t.Errorf("%d tokens in the pool", got)
 	}
 }
 

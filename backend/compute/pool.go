@@ -23,6 +23,8 @@ type Pool struct {
 	left    atomic.Int64 // blocks not yet finished
 	_       [120]byte
 
+	broken atomic.Pointer[panicked] // by the first task of the section that panicked
+
 	sleeping atomic.Int32
 	closed   atomic.Bool
 	mu       sync.Mutex
@@ -49,6 +51,9 @@ type lane struct {
 
 	_ [96]byte
 }
+
+// panicked is what a task panicked with.
+type panicked struct{ value any }
 
 // maxBlocks is the number of blocks that a lane can count.
 const maxBlocks = 1<<16 - 1
@@ -78,7 +83,8 @@ func (p *Pool) Threads() int { return p.threads }
 
 // Run calls fn(worker, task) for each task in [0, n), on all threads at once,
 // and returns when the last call has returned. worker, in [0, Threads), names
-// the thread. Only one Run may be under way.
+// the thread. Only one Run may be under way. A panic in a call is Run's own, once the
+// other calls have returned.
 func (p *Pool) Run(n int, fn func(worker, task int)) { p.RunBlocks(n, 1, fn) }
 
 // RunBlocks is Run for small tasks: a thread takes block neighbours at once. Give
@@ -109,11 +115,28 @@ func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
 	for p.left.Load() > 0 {
 		pause()
 	}
+	if p.broken.Load() != nil {
+		panic(p.broken.Swap(nil).value)
+	}
 }
 
 // work takes blocks until none is left, its own first.
 func (p *Pool) work(worker int) {
+	for !p.tryWork(worker) {
+	}
+}
+
+// tryWork is work up to a panic; it reports false after one.
+func (p *Pool) tryWork(worker int) (done bool) {
 	n := 0
+	defer func() {
+		if !done {
+			p.broken.CompareAndSwap(nil, &panicked{recover()})
+		}
+		if n > 0 {
+			p.left.Add(int64(-n))
+		}
+	}()
 	for w := range p.lanes {
 		l := &p.lanes[(worker+w)%len(p.lanes)]
 		for {
@@ -122,16 +145,14 @@ func (p *Pool) work(worker int) {
 				break
 			}
 			// The block is ours, so the section cannot end and the rest of l is stable.
+			n++
 			from := b * l.block
 			for i := from; i < min(l.items, from+l.block); i++ {
 				l.fn(worker, i)
 			}
-			n++
 		}
 	}
-	if n > 0 {
-		p.left.Add(int64(-n))
-	}
+	return true
 }
 
 // take takes the first or the last block.

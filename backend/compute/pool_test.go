@@ -72,3 +72,36 @@ func TestSteal(t *testing.T) {
 		}
 	})
 }
+
+// TestPanicOfATask: it is that of Run, in whichever thread it happens, and the pool goes
+// on.
+func TestPanicOfATask(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		p := NewPool(threads)
+		for bad := range 40 {
+			var calls atomic.Int32
+			func() {
+				defer func() {
+					if r := recover(); r != bad {
+						t.Errorf("%d threads: panic %v, want %d", threads, r, bad)
+					}
+				}()
+				p.Run(40, func(_, i int) {
+					calls.Add(1)
+					if i == bad {
+						panic(i)
+					}
+				})
+			}()
+			if n := calls.Load(); threads > 1 && n != 40 {
+				t.Errorf("%d of 40 tasks were done", n)
+			}
+			calls.Store(0)
+			p.Run(100, func(_, i int) { calls.Add(1) })
+			if n := calls.Load(); n != 100 {
+				t.Errorf("after a panic %d of 100 tasks are done", n)
+			}
+		}
+		p.Close()
+	}
+}

@@ -44,8 +44,11 @@ func (e *Engine) roundAhead() {
 		}
 		wait := e.wait
 		e.wait = nil
-		e.deliver(wait(), e.start)
-		plan = e.sched.settle()
+		e.computing = true
+		err := wait()
+		e.computing = false
+		e.deliver(err, e.start)
+		plan = e.sched.isolate(e.sched.settle())
 		if len(plan) == 0 && len(e.sched.running)+len(e.sched.waiting) > 0 {
 			plan = e.plan()
 		}
@@ -83,23 +86,24 @@ func (e *Engine) launch(plan []work) {
 		}
 	}
 	e.start = time.Now()
+	e.computing = true
 	e.wait = e.device.Launch(&e.batch, e.buffers[:e.batch.Outputs()])
+	e.computing = false
 }
 
 // left reports whether a sequence of e.steps has left the step since it was
 // launched.
 func (e *Engine) left(q *sequence) bool { return e.device != nil && q.step != e.launched }
 
-// await waits for the step in flight, if there is one, and reports whether there
-// was. What it computed is dropped.
-func (e *Engine) await() bool {
+// await waits for the step in flight, if there is one. What it computed is dropped.
+func (e *Engine) await() {
 	if e.wait == nil {
-		return false
+		return
 	}
 	wait := e.wait
 	e.wait = nil
-	_ = wait() // those who wait for it end with an error anyway
-	return true
+	defer func() { _ = recover() }() // as little as its error
+	_ = wait()                       // those who wait for it begin again, or end with an error
 }
 
 // settle makes the plan fit what the step before it brought. It preempts nobody.

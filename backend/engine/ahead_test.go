@@ -46,7 +46,11 @@ func (kv *aheadKV) Launch(b *model.Batch, logits [][]float32) func() error {
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
-			if r := recover(); r != nil {
+			switch r := recover().(type) {
+			case nil:
+			case error:
+				done <- fmt.Errorf("panic: %w", r)
+			default:
 				done <- fmt.Errorf("panic: %v", r)
 			}
 		}()

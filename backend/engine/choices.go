@@ -122,7 +122,7 @@ func (e *Engine) branchOut(plan []work) {
 	for _, w := range plan {
 		s := w.seq
 		g, ok := s.task.(*generation)
-		if !ok || !g.constrained || g.finished || g.rules != nil || g.req.NoJump || g.req.Logprobs || g.drafts.n > 0 ||
+		if !ok || s.alone || !g.constrained || g.finished || g.rules != nil || g.req.NoJump || g.req.Logprobs || g.drafts.n > 0 ||
 			s.computed < s.prompt || s.computed+w.n != len(s.tokens) || g.generated()+1 >= g.limit {
 			continue
 		}

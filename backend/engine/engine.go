@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
@@ -245,6 +246,8 @@ type Engine struct {
 	copies    []pageCopy   // to be done before the next launch
 	tables    [][]int32    // pages of the rows in flight
 	pass      uint64
+	computing bool      // a pass is under way, as far as the loop has to do with it
+	current   *sequence // for which something is done that no other has a part in
 	batch     model.Batch
 	steps     []work
 	branches  []branch // options of the step under way
@@ -427,6 +430,7 @@ type Stats struct {
 	TierSaved   uint64 // pages that were evicted and kept there
 	TierLoaded  uint64 // pages that came back when a request needed them
 	TierFetched uint64 // pages that came back before one did
+	TierFailed  uint64 // pages that could not be kept there, or did not come back
 
 	PageBytes int          // memory of a page
 	KVType    model.KVType // how keys and values are held
@@ -453,6 +457,7 @@ func (e *Engine) snapshot() Stats {
 	s.Steps = e.pass
 	s.TierPages, s.TierUsed = tier.Slots, tier.Used
 	s.TierSaved, s.TierLoaded, s.TierFetched = s.TierSaved+tier.Saved, s.TierLoaded+tier.Loaded, s.TierFetched+tier.Fetched
+	s.TierFailed += tier.Failed
 	s.PageBytes, s.KVType = e.cfg.Model.PageBytes(), kvType(e.cfg.Model)
 	s.Preempted += uint64(e.sched.preempt)
 	s.Waiting, s.Running = len(e.sched.waiting), len(e.sched.running)
@@ -498,7 +503,7 @@ func (e *Engine) do(f func()) {
 		e.mu.Unlock()
 		return
 	}
-	e.jobs = append(e.jobs, func() { f(); close(ran) })
+	e.jobs = append(e.jobs, func() { defer close(ran); f() })
 	e.mu.Unlock()
 	e.signal()
 	<-ran
@@ -532,7 +537,7 @@ func (e *Engine) Close() error {
 
 // submit hands a sequence to the loop.
 func (e *Engine) submit(s *sequence) error {
-	s.trace = backend.TraceOf(s.ctx)
+	s.trace, s.left = backend.TraceOf(s.ctx), new(atomic.Bool)
 	if err := e.accept(s); err != nil {
 		return err
 	}

@@ -79,12 +79,18 @@ type fakeTier struct {
 	slots [][]slot
 }
 
-func (t *fakeTier) Close()                {}
-func (t *fakeTier) Save(slot, page int32) { t.slots[slot] = slices.Clone(t.kv.slots[page]) }
-func (t *fakeTier) Load(page, slot int32) {
+func (t *fakeTier) Close() {}
+
+func (t *fakeTier) Save(slot, page int32) error {
+	t.slots[slot] = slices.Clone(t.kv.slots[page])
+	return nil
+}
+
+func (t *fakeTier) Load(page, slot int32) error {
 	clear(t.kv.slots[page])
 	copy(t.kv.slots[page], t.slots[slot])
 	t.slots[slot] = nil
+	return nil
 }
 
 func (kv *fakeKV) Forward(b *model.Batch, logits [][]float32) error {

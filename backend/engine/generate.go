@@ -28,22 +28,51 @@ func (e *Engine) Generate(ctx context.Context, req *backend.Request, emit func(b
 }
 
 func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(backend.Delta)) (*backend.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, ctxError(ctx)
+	g, s, err := e.submitGeneration(ctx, req, emit != nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.left != nil {
+		defer s.left.Store(true) // whoever panics in emit has left too
+	}
+	res, err := g.out.wait(ctx, emit)
+	if err != nil && ctx.Err() != nil {
+		err = ctxError(ctx)
+	}
+	return res, err
+}
+
+// recovered makes an error of a panic in the goroutine of a caller: it is that of one
+// request.
+func (e *Engine) recovered(id string, err *error) {
+	if r := recover(); r != nil {
+		e.cfg.Log.Error("engine: panic in a request", "request", id, "panic", r, "stack", stack())
+		*err = fmt.Errorf("%w: internal error: %v", backend.ErrUnavailable, r)
+	}
+}
+
+// submitGeneration hands a generation to the loop, unless it ends at once. The request
+// is copied: the loop may look at it for a step after the caller has left.
+func (e *Engine) submitGeneration(ctx context.Context, asked *backend.Request, listened bool) (_ *generation, _ *sequence, err error) {
+	r := *asked
+	req := &r
+	defer e.recovered(req.ID, &err)
+	if ctx.Err() != nil {
+		return nil, nil, ctxError(ctx)
 	}
 	if err := e.checkRequest(req); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p, err := e.compiler.compile(req.Turns, true)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := e.checkLength(len(p.ids)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	patterns, err := backend.CompileStops(req.Tokens.StopRegex)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	g := &generation{
 		engine: e,
@@ -53,7 +82,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 		stream: newStream(e.shown(req.ShowControl), req.Stop),
 		out:    newOutput[*backend.Result](),
 
-		listened: emit != nil,
+		listened: listened,
 	}
 	if req.MaxTokens > 0 {
 		g.limit = min(g.limit, req.MaxTokens)
@@ -64,7 +93,7 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 			if ctx.Err() != nil {
 				err = ctxError(ctx)
 			}
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	s := &sequence{
@@ -79,23 +108,16 @@ func (e *Engine) generate(ctx context.Context, req *backend.Request, emit func(b
 	}
 	g.stream.patterns = patterns
 	g.rules = newTokenRules(&req.Tokens, e.cfg.Model.VocabSize(), e.end)
-	if err := g.begin(s, compiled); err != nil {
-		e.cfg.Log.Error("engine: panic at the beginning of a generation", "request", req.ID, "error", err)
-		return nil, err
-	}
+	g.begin(s, compiled)
 	if g.finished && !g.draining() {
 		g.finish(e, s, g.err)
 	} else {
 		g.send()
 		if err := e.submit(s); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	res, err := g.out.wait(ctx, emit)
-	if err != nil && ctx.Err() != nil {
-		err = ctxError(ctx)
-	}
-	return res, err
+	return g, s, nil
 }
 
 // shown is what tokens stand for in a text; control tokens for their names, if they
@@ -114,20 +136,13 @@ func (e *Engine) shown(control bool) func(backend.Token) []byte {
 }
 
 // begin starts the constraint, if there is one, and appends what it forces from
-// the start, which goes with the prompt. It runs in the goroutine of the caller:
-// a panic is an error of this one request.
-func (g *generation) begin(s *sequence, compiled *grammar.Grammar) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: internal error: %v", backend.ErrUnavailable, r)
-		}
-	}()
+// the start, which goes with the prompt. It runs in the goroutine of the caller.
+func (g *generation) begin(s *sequence, compiled *grammar.Grammar) {
 	if compiled != nil {
 		g.constrained, g.state, g.closing = true, compiled.Start(), g.req.CloseAtLimit
 	}
 	g.advance(s, 0)
 	g.replay(s)
-	return nil
 }
 
 // replay appends what an earlier attempt generated, as if it had just been drawn.

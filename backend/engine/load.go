@@ -117,8 +117,15 @@ type cpuTier struct {
 	pool *model.KV
 }
 
-func (t *cpuTier) Save(slot, page int32) { t.CopyFrom(slot, t.pool, page) }
-func (t *cpuTier) Load(page, slot int32) { t.pool.CopyFrom(page, t.KV, slot) }
+func (t *cpuTier) Save(slot, page int32) error {
+	t.CopyFrom(slot, t.pool, page)
+	return nil
+}
+
+func (t *cpuTier) Load(page, slot int32) error {
+	t.pool.CopyFrom(page, t.KV, slot)
+	return nil
+}
 
 func (kv *cpuKV) Forward(b *model.Batch, logits [][]float32) error {
 	return kv.m.Forward(kv.KV, b, logits)

@@ -30,6 +30,22 @@ func (e *Engine) Logprobs(ctx context.Context, req *backend.LogprobRequest) (*ba
 }
 
 func (e *Engine) read(ctx context.Context, req *backend.LogprobRequest) (*backend.LogprobResult, error) {
+	r, err := e.submitReading(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.out.wait(ctx, nil)
+	if err != nil && ctx.Err() != nil {
+		err = ctxError(ctx)
+	}
+	return res, err
+}
+
+// submitReading hands a copy of the request to the loop.
+func (e *Engine) submitReading(ctx context.Context, asked *backend.LogprobRequest) (_ *reading, err error) {
+	q := *asked
+	req := &q
+	defer e.recovered(req.ID, &err)
 	n := len(req.Tokens)
 	switch {
 	case ctx.Err() != nil:
@@ -59,14 +75,7 @@ func (e *Engine) read(ctx context.Context, req *backend.LogprobRequest) (*backen
 		tokens: slices.Clone(req.Tokens),
 		prompt: n,
 	}
-	if err := e.submit(s); err != nil {
-		return nil, err
-	}
-	res, err := r.out.wait(ctx, nil)
-	if err != nil && ctx.Err() != nil {
-		err = ctxError(ctx)
-	}
-	return res, err
+	return r, e.submit(s)
 }
 
 // from moves on as logits come: a sequence that is preempted reads no place

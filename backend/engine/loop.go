@@ -55,13 +55,10 @@ func (e *Engine) receive() bool {
 		// Jobs go first: one may say what a branch does until its request, which
 		// follows in the inbox.
 		for _, job := range jobs {
-			job()
+			e.guard(job)
 		}
 		for _, s := range inbox {
-			if s.hints.Run != "" {
-				e.sched.outlook.back(e.sched.cache, s.owner())
-			}
-			e.sched.enqueue(s)
+			e.takeIn(s)
 		}
 		if len(jobs) > 0 {
 			e.publish()
@@ -73,14 +70,30 @@ func (e *Engine) receive() bool {
 	}
 }
 
+// takeIn lets a new sequence wait.
+func (e *Engine) takeIn(s *sequence) {
+	e.current = s
+	e.guard(func() {
+		if s.hints.Run != "" {
+			e.sched.outlook.back(e.sched.cache, s.owner())
+		}
+		e.sched.enqueue(s)
+	})
+	e.current = nil
+}
+
 // idle waits until something arrives. Meanwhile it brings back what absent branches are
 // expected to read soon.
 func (e *Engine) idle() {
 	var due <-chan time.Time
-	fetched, wait, more := e.sched.fetchIdle()
-	if fetched > 0 {
-		e.publish()
-	}
+	var wait time.Duration
+	more := false
+	e.guard(func() {
+		var fetched int
+		if fetched, wait, more = e.sched.fetchIdle(); fetched > 0 {
+			e.publish()
+		}
+	})
 	if more {
 		t := time.NewTimer(wait)
 		defer t.Stop()
@@ -92,8 +105,7 @@ func (e *Engine) idle() {
 	}
 }
 
-// round runs one step. A panic in it ends the requests of the step; the engine
-// lives on with an empty cache.
+// round runs one step.
 func (e *Engine) round() {
 	defer func() {
 		if r := recover(); r != nil {
@@ -127,20 +139,19 @@ func (e *Engine) plan() []work {
 		e.endFailed()
 		plan = e.sched.plan
 	}
-	return plan
+	return e.sched.isolate(plan)
 }
 
 // reap ends the sequences whose callers have gone.
 func (e *Engine) reap() {
 	for _, list := range [...][]*sequence{e.sched.running, e.sched.waiting} {
-		gone := func(s *sequence) bool { return s.ctx.Err() != nil }
-		if !slices.ContainsFunc(list, gone) {
+		if !slices.ContainsFunc(list, func(s *sequence) bool { return s.gone() != nil }) {
 			continue
 		}
 		for _, s := range slices.Clone(list) {
-			if gone(s) {
+			if err := s.gone(); err != nil {
 				e.sched.remove(s)
-				e.finish(s, ctxError(s.ctx))
+				e.finish(s, err)
 			}
 		}
 	}
@@ -177,7 +188,9 @@ func (e *Engine) step(plan []work) {
 	e.batchOf(plan)
 	e.addBranches()
 	start := time.Now()
+	e.computing = true
 	err := e.kv.Forward(&e.batch, e.buffers[:e.batch.Outputs()])
+	e.computing = false
 	e.deliver(err, start)
 	e.follow(err == nil)
 }
@@ -217,13 +230,7 @@ func (e *Engine) batchOf(plan []work) {
 // what was computed of them, but for those that left the step meanwhile.
 func (e *Engine) deliver(err error, start time.Time) {
 	if err != nil {
-		for _, w := range e.steps {
-			if e.left(w.seq) {
-				continue
-			}
-			e.sched.remove(w.seq)
-			e.finish(w.seq, fmt.Errorf("%w: forward pass: %w", backend.ErrUnavailable, err))
-		}
+		e.spoiled(fmt.Errorf("%w: forward pass: %w", backend.ErrUnavailable, err))
 		return
 	}
 	e.pass++
@@ -237,6 +244,7 @@ func (e *Engine) deliver(err error, start time.Time) {
 			continue
 		}
 		w.seq.land()
+		w.seq.alone = false
 		w.seq.usage.pass(e.id, e.pass, w.n)
 		e.totals.Computed += uint64(w.n)
 		e.sched.progress(w.seq, w.n)
@@ -253,7 +261,9 @@ func (e *Engine) deliver(err error, start time.Time) {
 			if w.seq.ended || w.n == 0 {
 				continue
 			}
+			e.current = w.seq
 			w.seq.task.logits(e, w.seq, row.Start+o, logits)
+			e.current = nil
 		}
 	}
 }
@@ -271,7 +281,9 @@ func (e *Engine) tell(start time.Time) {
 	for _, w := range plan {
 		if t := w.seq.trace; t != nil && t.Step != nil && !e.left(w.seq) {
 			st.Request, st.Tokens, st.Prompt = w.seq.id, w.n, w.seq.computed < w.seq.prompt
+			e.current = w.seq
 			t.Step(st)
+			e.current = nil
 		}
 	}
 }
@@ -304,54 +316,6 @@ func (e *Engine) finish(s *sequence, err error) {
 		e.publish()
 	}
 	s.task.finish(e, s, err)
-}
-
-// rebuild is the answer to a panic in a step. The sequences of the step fail,
-// the cache is thrown away, the others begin again from their tokens.
-func (e *Engine) rebuild(reason any) {
-	e.cfg.Log.Error("engine: panic in a step", "panic", reason, "stack", stack())
-	e.totals.Rebuilt++
-	victims := make(map[*sequence]bool)
-	for _, w := range e.sched.plan {
-		victims[w.seq] = true
-	}
-	if e.await() {
-		for _, w := range e.steps {
-			victims[w.seq] = true
-		}
-	}
-	old := e.sched
-	all := slices.Concat(old.running, old.waiting)
-	if len(victims) == 0 {
-		for _, s := range all {
-			victims[s] = true
-		}
-	}
-	e.totals.Preempted += uint64(old.preempt)
-	tier := old.cache.TierStats()
-	e.totals.TierSaved += tier.Saved
-	e.totals.TierLoaded += tier.Loaded
-	e.totals.TierFetched += tier.Fetched
-	e.sched = e.newScheduler()
-	e.sched.step = old.step
-	e.sched.outlook.habits, e.sched.outlook.all = old.outlook.habits, old.outlook.all
-	for s := range victims {
-		if !slices.Contains(all, s) {
-			all = append(all, s)
-		}
-	}
-	for _, s := range all {
-		s.h, s.pages, s.owned, s.computed, s.detached = nil, nil, 0, 0, false
-		s.land()
-		if !victims[s] {
-			e.sched.enqueue(s)
-		}
-	}
-	for _, s := range all {
-		if victims[s] {
-			e.finish(s, fmt.Errorf("%w: internal error: %v", backend.ErrUnavailable, reason))
-		}
-	}
 }
 
 // check verifies the pages: when asked for after every step, and always, in

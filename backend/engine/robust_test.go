@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -241,4 +242,47 @@ func TestTotalBytes(t *testing.T) {
 	if err := c.setDefaults(); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprint(alone)) {
 		t.Error(err)
 	}
+}
+
+// TestNoGoroutineIsLeft counts goroutines around an engine's life.
+func TestNoGoroutineIsLeft(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 3 {
+		e, err := New(Config{Model: &fakeModel{context: 512, vocab: fakeVocab}, Tokenizer: fakeTokenizer{}, Fingerprint: "f", Pages: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			ctx, cancel := context.WithCancel(context.Background())
+			_, err := e.Generate(ctx, &backend.Request{Turns: []backend.Turn{user(strings.Repeat("x", i))}, MaxTokens: 50}, func(backend.Delta) { cancel() })
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			cancel()
+		}
+		e.Close()
+		e.Close()
+	}
+	for try := 0; runtime.NumGoroutine() > before; try++ {
+		if try > 1_000_000 {
+			t.Fatalf("%d goroutines before, %d after", before, runtime.NumGoroutine())
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestManyRequestsOnAPoolForOne: 500 requests at once, each as large as the
+// pool, all end.
+func TestManyRequestsOnAPoolForOne(t *testing.T) {
+	e := newFake(t, func(c *Config, m *fakeModel) { c.Pages, m.context, c.Check = 8, 128, false })
+	var wg sync.WaitGroup
+	for i := range 500 {
+		wg.Go(func() {
+			r, err := e.Generate(context.Background(), &backend.Request{Turns: []backend.Turn{raw(fmt.Sprint(i, longText(100)))}, IgnoreEOS: true, MaxTokens: 20}, nil)
+			if err != nil || r.Usage.SampledTokens != 20 {
+				t.Errorf("%d: %v %v", i, r, err)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -429,12 +429,17 @@ func (s *scheduler) sendBack(q *sequence) {
 
 // enqueue adds q to the waiting sequences.
 func (s *scheduler) enqueue(q *sequence) {
-	if g, ok := q.task.(*generation); ok {
-		g.drafts.drop(q, 0) // guesses are not kept: they would be published
-	}
+	s.unguess(q) // guesses are not kept: they would be published
 	q.since = s.step
 	q.peekAt = 0
 	s.waiting = insertByOrder(s.waiting, q)
+}
+
+// unguess drops the guesses of q.
+func (s *scheduler) unguess(q *sequence) {
+	if g, ok := q.task.(*generation); ok {
+		g.drafts.drop(q, 0)
+	}
 }
 
 // remove ends q, wherever it is.
@@ -492,6 +497,10 @@ func (s *scheduler) check() error {
 		if q.h != nil || len(q.pages) > 0 {
 			return fmt.Errorf("sequence %q: waits with %d pages", q.id, len(q.pages))
 		}
+	}
+	if st := s.cache.Stats(); st.Owned != len(held) || st.Handles != len(s.running) {
+		return fmt.Errorf("%d sequences run with %d pages of their own; the cache counts %d handles and %d pages",
+			len(s.running), len(held), st.Handles, st.Owned)
 	}
 	return s.cache.Check(stale...)
 }

@@ -36,7 +36,6 @@ type scoring struct {
 	trunk   *sequence
 	options []scored
 	prefix  int // length of the prompt up to the boundary
-	cancel  context.CancelFunc
 	out     *output[*backend.ScoreResult]
 	left    int // rows not finished
 	usage   usage
@@ -91,6 +90,20 @@ func (e *Engine) Score(ctx context.Context, req *backend.ScoreRequest) (*backend
 }
 
 func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend.ScoreResult, error) {
+	sc, err := e.submitScore(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	res, err := sc.out.wait(ctx, nil)
+	if err != nil && ctx.Err() != nil {
+		err = ctxError(ctx)
+	}
+	return res, err
+}
+
+// submitScore hands a score to the loop.
+func (e *Engine) submitScore(ctx context.Context, req *backend.ScoreRequest) (_ *scoring, err error) {
+	defer e.recovered(req.ID, &err)
 	if ctx.Err() != nil {
 		return nil, ctxError(ctx)
 	}
@@ -112,12 +125,9 @@ func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend
 	if err := e.checkLength(sc.prefix + longest - 1); err != nil {
 		return nil, err
 	}
-	rowCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	sc.cancel = cancel
 	sc.trunk = &sequence{
 		id:       req.ID,
-		ctx:      rowCtx,
+		ctx:      ctx,
 		ns:       cache.Namespace{Model: e.cfg.Fingerprint, Salt: req.Salt},
 		hints:    req.Hints,
 		priority: req.Priority,
@@ -125,14 +135,7 @@ func (e *Engine) score(ctx context.Context, req *backend.ScoreRequest) (*backend
 		tokens:   p.ids[:sc.prefix:sc.prefix],
 		prompt:   sc.prefix,
 	}
-	if err := e.submit(sc.trunk); err != nil {
-		return nil, err
-	}
-	res, err := sc.out.wait(ctx, nil)
-	if err != nil && ctx.Err() != nil {
-		err = ctxError(ctx)
-	}
-	return res, err
+	return sc, e.submit(sc.trunk)
 }
 
 func checkOptions(req *backend.ScoreRequest) error {
@@ -324,7 +327,7 @@ func (sc *scoring) start(e *Engine, s *sequence, r *scoreRow) {
 func (sc *scoring) enqueue(e *Engine, s *sequence, t task, tokens []backend.Token) {
 	sc.left++
 	e.sched.enqueue(&sequence{
-		id: s.id, ctx: s.ctx, ns: s.ns, order: s.order,
+		id: s.id, ctx: s.ctx, left: s.left, ns: s.ns, order: s.order,
 		hints:  backend.Hints{Run: s.hints.Run, LastUse: s.hints.LastUse},
 		task:   t,
 		tokens: tokens,
@@ -337,7 +340,7 @@ func (sc *scoring) finish(e *Engine, s *sequence, err error) {
 	sc.usage.computed += s.usage.computed
 	sc.usage.passes = append(sc.usage.passes, s.usage.passes...)
 	if err != nil {
-		sc.cancel()
+		s.left.Store(true) // no other row of it is of use
 		sc.out.finish(nil, err)
 		return
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/cache"
@@ -45,8 +46,11 @@ type sequence struct {
 	admitted bool   // was running at least once
 	front    bool   // goes before all that were never admitted
 	child    bool   // part of another request
+	alone    bool   // was in a pass that failed: its next one has no other
+	restarts int    // see maxRestarts
 	ended    bool
 	ctx      context.Context
+	left     *atomic.Bool   // nobody waits for it, whatever ctx says; set by submit
 	trace    *backend.Trace // nil if nobody follows
 	peek     int            // cached prefix, when the tree was at peekAt
 	peekAt   uint64         // 1 + version of the tree
@@ -84,6 +88,17 @@ func (s *sequence) prefilling() bool { return s.planned() < s.prompt }
 // wants reports whether the logits after the token at pos are needed. A token
 // that is only expected is one that a generation goes on from.
 func (s *sequence) wants(pos int) bool { return pos >= len(s.tokens) || s.task.wants(s, pos) }
+
+// gone is why nobody waits for the sequence any more, nil if somebody does.
+func (s *sequence) gone() error {
+	switch {
+	case s.ctx.Err() != nil:
+		return ctxError(s.ctx)
+	case s.left != nil && s.left.Load():
+		return context.Canceled
+	}
+	return nil
+}
 
 // land forgets the step in flight.
 func (s *sequence) land() { s.flight, s.expect, s.step = 0, 0, 0 }

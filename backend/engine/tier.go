@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/coppice-run/coppice/backend"
@@ -48,12 +50,53 @@ func (e *Engine) openTier() error {
 	if _, own := e.cfg.Model.(*cpuModel); own { // what is reserved is within the budget too
 		e.slots = model.WholePages(e.slots)
 	}
-	var err error
-	if e.tier, err = kv.NewTier(e.slots); err != nil {
+	t, err := kv.NewTier(e.slots)
+	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
+	e.tier = &safeTier{tier: t, log: e.cfg.Log}
 	return nil
 }
+
+// maxTierFaults is how many times in a row a tier may fail before it is left alone.
+const maxTierFaults = 8
+
+// safeTier makes errors of a tier's panics, and gives up one that only fails.
+type safeTier struct {
+	tier   Tier
+	log    *slog.Logger
+	faults int // in a row
+}
+
+var errTierGivenUp = errors.New("the tier failed too often")
+
+func (t *safeTier) Save(slot, page int32) error {
+	return t.do("save", func() error { return t.tier.Save(slot, page) })
+}
+
+func (t *safeTier) Load(page, slot int32) error {
+	return t.do("load", func() error { return t.tier.Load(page, slot) })
+}
+
+func (t *safeTier) do(what string, f func() error) (err error) {
+	if t.faults >= maxTierFaults {
+		return errTierGivenUp
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+		if err == nil {
+			t.faults = 0
+			return
+		}
+		t.faults++
+		t.log.Error("engine: second tier", "operation", what, "error", err, "given up", t.faults == maxTierFaults)
+	}()
+	return f()
+}
+
+func (t *safeTier) Close() { t.tier.Close() }
 
 // restore brings back what the tier has of the prompt of q behind its pinned prefix, if
 // there are pages enough for it to run.

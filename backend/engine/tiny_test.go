@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/coppice-run/coppice/backend/gguf"
@@ -87,24 +85,3 @@ func tinyModelOf(tb testing.TB, layers, context int, opts model.Options) Model {
 type keptOpen struct{ Model }
 
 func (keptOpen) Close() {}
-
-// TestRandomSchedulesOfAModel is TestRandomSchedules with a real forward pass
-// on two threads, compared with one thread, with both ways to hold keys and values
-// and in the arithmetic of llama.cpp.
-func TestRandomSchedulesOfAModel(t *testing.T) {
-	rounds := 8
-	if n, err := strconv.Atoi(os.Getenv("COPPICE_SCHEDULES")); err == nil {
-		rounds = n
-	}
-	for name, o := range map[string]model.Options{"bf16": {}, "q8": {KV: model.Int8}, "ggml": {Arithmetic: model.GGML}} {
-		o.Threads = 2
-		two := tinyModelOf(t, 2, 2048, o)
-		o.Threads = 1
-		one := tinyModelOf(t, 2, 2048, o)
-		for seed := range rounds {
-			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
-				randomSchedule(t, rand.New(rand.NewPCG(uint64(seed), 8)), two, one)
-			})
-		}
-	}
-}

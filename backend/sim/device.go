@@ -88,10 +88,14 @@ func (k *kv) NewTier(int) (engine.Tier, error) { return tier{k.d}, nil }
 
 type tier struct{ d *Device }
 
-func (t tier) Close()          {}
-func (t tier) Save(_, _ int32) { t.copy() }
-func (t tier) Load(_, _ int32) { t.copy() }
-func (t tier) copy()           { t.d.clock.sleepUntil(t.d.clock.now() + t.d.o.Copy) }
+func (t tier) Close()                {}
+func (t tier) Save(_, _ int32) error { return t.copy() }
+func (t tier) Load(_, _ int32) error { return t.copy() }
+
+func (t tier) copy() error {
+	t.d.clock.sleepUntil(t.d.clock.now() + t.d.o.Copy)
+	return nil
+}
 
 func (k *kv) Forward(b *model.Batch, logits [][]float32) error { return k.start(b, logits)() }
 

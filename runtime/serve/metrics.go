@@ -180,6 +180,7 @@ func (m *metrics) gauges(r registrar, s *Server) {
 	r.total("coppice_kv_tier_saved_total", "Pages that were evicted and went to the second tier.", of(func(st engine.Stats) float64 { return float64(st.TierSaved) }))
 	r.total("coppice_kv_tier_loaded_total", "Pages that came back from the second tier as a request needed them.", of(func(st engine.Stats) float64 { return float64(st.TierLoaded) }))
 	r.total("coppice_kv_tier_fetched_total", "Pages that came back from the second tier before a request needed them.", of(func(st engine.Stats) float64 { return float64(st.TierFetched) }))
+	r.total("coppice_kv_tier_failed_total", "Pages that the second tier could not keep or did not give back.", of(func(st engine.Stats) float64 { return float64(st.TierFailed) }))
 	r.gauges("Bytes of keys and values of a token.", of(func(st engine.Stats) float64 { return float64(st.PageBytes) / cache.PageTokens }), "coppice_kv_bytes_per_token")
 	preempted := of(func(st engine.Stats) float64 { return float64(st.Preempted) })
 	r.total("vllm:num_preemptions_total", "Times that a sequence lost its pages.", preempted)
