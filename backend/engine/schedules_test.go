@@ -133,6 +133,9 @@ func schedules(t *testing.T, rounds int, stands []*stand) {
 		done[s.name]++
 	}
 	t.Logf("seeds %d to %d, rounds %v: %+v", from, from+rounds-1, done, sum)
+	if os.Getenv("COPPICE_SCHEDULES") != "" {
+		fmt.Printf("seeds from %d, rounds %v: %+v, failed: %v\n", from, done, sum, t.Failed())
+	}
 	if t.Failed() || rounds < 40 {
 		return
 	}
