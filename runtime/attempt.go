@@ -84,8 +84,6 @@ func (r *runner) backends(fallback []string) []named {
 // their backend is kept short, so that a goroutine's first stack is enough for it.
 func (r *runner) carryOut(ctx context.Context, f *flight) {
 	switch t := &f.task; {
-	case t.waits():
-		f.result = r.waitFor(ctx, t)
 	case !r.plain(t):
 		f.result = r.insist(ctx, t)
 	default:

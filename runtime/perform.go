@@ -18,17 +18,22 @@ func (r *runner) perform(ctx context.Context, f *flight) {
 		if !returned {
 			f.result = Result{Failure: NewFailure(broken(recover()))}
 		}
-		f.result.Task = f.task.ID
-		if err := f.result.Normalize(); err != nil {
-			f.result = Result{Task: f.task.ID, Failure: NewFailure(err), Attempts: f.result.Attempts}
-		}
-		select {
-		case r.outcomes <- f:
-		case <-r.gone:
-		}
+		r.hand(f)
 	}()
 	r.carryOut(ctx, f)
 	returned = true
+}
+
+// hand gives the outcome of a flight to whoever runs the machine, if it still does.
+func (r *runner) hand(f *flight) {
+	f.result.Task = f.task.ID
+	if err := f.result.Normalize(); err != nil {
+		f.result = Result{Task: f.task.ID, Failure: NewFailure(err), Attempts: f.result.Attempts}
+	}
+	select {
+	case r.outcomes <- f:
+	case <-r.gone:
+	}
 }
 
 // broken is the error of work that did not return; v is what it panicked with, if it

@@ -13,7 +13,7 @@ import (
 )
 
 // runner drives a machine in this process: one goroutine for each task in
-// flight, none for a branch that waits. All else happens in the goroutine that
+// flight, none for a branch or a task that waits. All else happens in the goroutine that
 // called Run.
 type runner struct {
 	be    backend.Backend
@@ -40,6 +40,7 @@ type runner struct {
 	due      map[string]time.Time // ends of sleeps and waits that the journal holds
 	spent    time.Duration        // for how long earlier processes had the run
 	waiting  int                  // of flight, tasks that wait
+	desk     desk                 // answers to them
 	batch    []Result
 	taken    []*flight
 	bounded  []*bounded  // programs that are steps, with budgets of their own
@@ -260,7 +261,11 @@ func (r *runner) launch() error {
 			}
 		}
 		r.em.emit(e)
-		go r.perform(ctx, f)
+		if f.task.waits() {
+			r.wait(ctx, f)
+		} else {
+			go r.perform(ctx, f)
+		}
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -194,4 +196,55 @@ func TestAnswersAreLeftForAJournal(t *testing.T) {
 	list, err = runtime.Waiting(path)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+}
+
+// TestATaskThatWaitsCostsNoGoroutine: of a thousand branches that sleep, and a thousand
+// that wait for a person, with answers that are left beside a journal.
+func TestATaskThatWaitsCostsNoGoroutine(t *testing.T) {
+	g := graphYAML(t, `inputs: {l: '[]int'}
+steps:
+  - user: hi
+  - fork:
+      name: f
+      over: l
+      steps:
+        - when:
+            if: item % 2 == 0
+            then: [{sleep: {for: 1h}}]
+            else: [{wait: {name: w, ask: "well?"}}]
+      yield: item
+  - return: len(f)
+`)
+	items := make([]int, 2000)
+	for i := range items {
+		items[i] = i
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	journal := filepath.Join(t.TempDir(), "j")
+	before := goruntime.NumGoroutine()
+	waits := make(chan struct{})
+	var once sync.Once
+	sink := runtime.SinkFunc(func(e runtime.Event) {
+		if e.Kind == runtime.RunWaits {
+			once.Do(func() { close(waits) })
+		}
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := runtime.RunGraph(ctx, nil, g, nil, lang.Args{"l": items}, runtime.WithSink(sink), runtime.WithJournal(journal))
+		done <- err
+	}()
+	select {
+	case <-waits:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	if more := goruntime.NumGoroutine() - before; more > 20 {
+		t.Errorf("%d goroutines for 2000 tasks that wait", more)
+	}
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

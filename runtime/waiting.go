@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coppice-run/coppice/lang"
@@ -55,57 +56,167 @@ func (r *runner) now() time.Time {
 	return time.Now()
 }
 
-// waitFor carries out a task that waits.
-func (r *runner) waitFor(ctx context.Context, t *Task) Result {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var over <-chan time.Time
+// absent is a task that waits. Nobody stands by it: a timer, the end of its context,
+// or the goroutine that looks for answers ends it, once.
+type absent struct {
+	mu     sync.Mutex
+	over   bool
+	timer  *time.Timer // nil: it does not end by itself
+	uncall func() bool // of the end of its context
+}
+
+// wait begins a task that waits. Only one that asks a function of this process has a
+// goroutine, that function's.
+func (r *runner) wait(ctx context.Context, f *flight) {
+	w := &absent{}
+	end := func(res Result) {
+		w.mu.Lock()
+		was := w.over
+		w.over = true
+		if w.timer != nil {
+			w.timer.Stop()
+		}
+		w.uncall()
+		w.mu.Unlock()
+		if !was {
+			f.result = res
+			r.hand(f)
+		}
+	}
+	t := &f.task
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uncall = context.AfterFunc(ctx, func() { end(Result{Failure: NewFailure(ctx.Err())}) })
 	if after, ends := t.After(); ends {
 		if due, ok := r.due[t.ID]; ok { // it began in an earlier process
 			after = max(0, due.Sub(r.now()))
 		}
-		timer := time.NewTimer(after)
-		defer timer.Stop()
-		over = timer.C
+		w.timer = time.AfterFunc(after, func() { end(t.Expired()) })
 	}
-	type answer struct {
-		value json.RawMessage
-		err   error
+	if t.Wait == nil {
+		return
 	}
-	var answers chan answer
-	ask := func(f Answerer) {
-		a := answer{err: errors.New("the function that answers ended its goroutine")}
-		defer func() {
-			if v := recover(); v != nil {
-				a.err = &PanicError{Value: v}
+	answered := func(v json.RawMessage, err error) {
+		if err == nil {
+			v, err = t.Wait.Check(v)
+		}
+		if err != nil {
+			end(Result{Failure: NewFailure(err)})
+			return
+		}
+		end(Result{Value: v})
+	}
+	if r.cfg.journal != "" {
+		r.desk.ask(r.ctx, r.cfg.journal, r.cfg.run, t, answered)
+	}
+	if r.cfg.answers != nil {
+		go ask(ctx, r.cfg.answers, t, answered)
+	}
+}
+
+// ask calls a function that answers, whatever it does.
+func ask(ctx context.Context, f Answerer, t *Task, answered func(json.RawMessage, error)) {
+	var v json.RawMessage
+	err := errors.New("the function that answers ended its goroutine")
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p}
+		}
+		answered(v, err)
+	}()
+	v, err = f(ctx, t.ID, t.Wait)
+}
+
+// desk looks for the answers that are left beside a journal, for all tasks of a run
+// that wait for one.
+type desk struct {
+	mu    sync.Mutex
+	tasks map[string]inquiry // nil: nobody looks
+	fresh bool               // there are some since the last look
+}
+
+type inquiry struct {
+	task     *Task
+	answered func(json.RawMessage, error)
+}
+
+// ask adds a task. One that has ended by itself is forgotten with the run; an answer
+// for it does no harm.
+func (d *desk) ask(ctx context.Context, journal, run string, t *Task, answered func(json.RawMessage, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tasks == nil {
+		d.tasks = map[string]inquiry{}
+		go d.look(ctx, journal, run)
+	}
+	d.tasks[t.ID] = inquiry{t, answered}
+	d.fresh = true
+}
+
+// look takes answers to tasks until no task is left.
+func (d *desk) look(ctx context.Context, journal, run string) {
+	tick := time.NewTicker(answerPoll)
+	defer tick.Stop()
+	size := int64(-1)
+	for {
+		st, err := os.Stat(answersFile(journal))
+		d.mu.Lock()
+		look := err == nil && (d.fresh || st.Size() != size)
+		d.fresh = false
+		d.mu.Unlock()
+		if look {
+			size = st.Size()
+			if !d.take(journal, run) {
+				return
 			}
-			answers <- a
-		}()
-		a.value, a.err = f(ctx, t.ID, t.Wait)
-	}
-	if t.Wait != nil {
-		answers = make(chan answer, 2) // of both below
-		if r.cfg.answers != nil {
-			go ask(r.cfg.answers)
 		}
-		if r.cfg.journal != "" {
-			go ask(r.left)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
 	}
-	select {
-	case <-over:
-		return t.Expired()
-	case a := <-answers:
-		if a.err == nil {
-			a.value, a.err = t.Wait.Check(a.value)
-		}
-		if a.err != nil {
-			return Result{Failure: NewFailure(a.err)}
-		}
-		return Result{Value: a.value}
-	case <-ctx.Done():
-		return Result{Failure: NewFailure(ctx.Err())}
+}
+
+// take gives tasks their answers and reports whether some are left. What does not
+// fit is no answer: another may follow.
+func (d *desk) take(journal, run string) bool {
+	list, err := readAnswers(journal)
+	type given struct {
+		to    inquiry
+		value json.RawMessage
 	}
+	var all []given
+	d.mu.Lock()
+	for _, a := range list {
+		to, ok := d.tasks[a.Task]
+		if !ok || a.Run != run {
+			continue
+		}
+		if v, err := to.task.Wait.Check(a.Value); err == nil {
+			all = append(all, given{to, v})
+			delete(d.tasks, a.Task)
+		}
+	}
+	if err != nil {
+		for _, to := range d.tasks {
+			all = append(all, given{to: to})
+		}
+		clear(d.tasks)
+	}
+	left := len(d.tasks) > 0
+	if !left {
+		d.tasks = nil
+	}
+	d.mu.Unlock()
+	for _, g := range all {
+		if g.value != nil {
+			g.to.answered(g.value, nil)
+		} else {
+			g.to.answered(nil, err)
+		}
+	}
+	return left
 }
 
 // dueOf returns when a task that waits ends by itself, zero if it does not.
@@ -129,35 +240,6 @@ type leftAnswer struct {
 // answersFile is where the answers to a journal's run are left: the journal
 // itself belongs to the process that runs it.
 func answersFile(journal string) string { return journal + ".answers" }
-
-// left waits until somebody has left an answer.
-func (r *runner) left(ctx context.Context, task string, w *Wait) (json.RawMessage, error) {
-	tick := time.NewTicker(answerPoll)
-	defer tick.Stop()
-	size := int64(-1)
-	for {
-		st, err := os.Stat(answersFile(r.cfg.journal))
-		if err == nil && st.Size() != size {
-			size = st.Size()
-			list, err := readAnswers(r.cfg.journal)
-			if err != nil {
-				return nil, err
-			}
-			for _, a := range list {
-				if a.Run == r.cfg.run && a.Task == task {
-					if v, err := w.Check(a.Value); err == nil {
-						return v, nil
-					}
-				}
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
 
 // readAnswers reads the whole lines of the file; what somebody is writing is
 // read the next time.
