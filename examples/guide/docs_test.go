@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -128,6 +129,18 @@ func TestComparison(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(doc, -1) {
 		_, err := format.Source([]byte(m[1]))
 		require.NoError(t, err, m[1])
+	}
+	for _, m := range regexp.MustCompile("(?ms)^```python\n(.*?)^```$").FindAllStringSubmatch(doc, -1) {
+		t.Run("python", func(t *testing.T) {
+			python, err := exec.LookPath("python3")
+			if err != nil {
+				t.Skip("python3 is not here to read Python")
+			}
+			cmd := exec.CommandContext(t.Context(), python, "-c", "import ast, sys; ast.parse(sys.stdin.read())")
+			cmd.Stdin = strings.NewReader(m[1])
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s\n%s", m[1], out)
+		})
 	}
 	for n := 1; n <= 27; n++ {
 		require.Regexp(t, regexp.MustCompile(`(?m)^\| F`+strconv.Itoa(n)+` \|`), doc)
