@@ -167,7 +167,7 @@ type ExplainOptions struct {
 	// Inputs are the inputs that are known. Those that are missing and have no
 	// default make ranges.
 	Inputs Args
-	// Estimator counts tokens; nil: by the length of texts.
+	// Estimator counts tokens, see runtime.NewEstimator; nil: by the length of texts.
 	Estimator Estimator
 	// Context is the length of the model's context in tokens; 0: unknown.
 	Context int

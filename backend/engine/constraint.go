@@ -187,6 +187,9 @@ func grammarTags(t *backend.Tags) *grammar.Tags {
 	return out
 }
 
+// Vocab returns the tokens of the model as grammars see them.
+func (e *Engine) Vocab() (*grammar.Vocab, error) { return e.grammars.vocab() }
+
 // newVocab prepares the vocabulary of a tokenizer for grammars.
 func newVocab(tok Tokenizer, end []backend.Token) (*grammar.Vocab, error) {
 	tokens := make([][]byte, tok.Size())

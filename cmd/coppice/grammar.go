@@ -132,6 +132,20 @@ func modelVocab(m *modelFlags) (*grammar.Vocab, error) {
 	return vocabOf(tok)
 }
 
+// vocabOf is a tokenizer's vocabulary as package grammar takes it.
+func vocabOf(tok *tokenizer.Tokenizer) (*grammar.Vocab, error) {
+	tokens := make([][]byte, tok.Size())
+	for i := range tokens {
+		if id := tokenizer.Token(i); !tok.IsControl(id) {
+			tokens[i] = append([]byte(nil), tok.Bytes(id)...)
+		}
+	}
+	return grammar.NewVocab(tokens, grammar.VocabOptions{
+		EndTokens: tok.EndTokens(),
+		Encode:    func(text []byte) []int32 { return tok.Encode(string(text), false) },
+	})
+}
+
 // oneSchema makes a line of --jsonl of a schema and its tests. A test may be a
 // bare value, which is then one that must be accepted.
 func oneSchema(schema, instances string) ([]byte, error) {
