@@ -19,7 +19,7 @@ import (
 // resumed from some of their tokens.
 func TestRealModelMatrix(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: runs real models ten times")
+		t.Skip("-short: runs real models eleven times")
 	}
 	for _, c := range []struct {
 		name string
@@ -56,6 +56,9 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 			t.Error(err)
 			return answer{}
 		}
+		if n, most := passes(res.Usage), len(res.Part.Tokens)-len(r.Resume)+1; len(r.Resume) > 0 && !r.CloseAtLimit && n > most {
+			t.Errorf("%s: %d passes behind %d of %d tokens", r.ID, n, len(r.Resume), len(res.Part.Tokens))
+		}
 		return answer{res.Part.Text, res.Part.Tokens, res.Logprobs}
 	}
 	var want []answer
@@ -75,16 +78,19 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 		device  bool
 		preempt bool // some lose their pages for certain
 		resume  bool // from a third, from two thirds, and from all that it wrote
+		idsOnly bool // no log-probabilities, which are not known of what is resumed or chosen ahead
+		inTurn  bool // one request after the other, so that options are computed ahead for certain
 	}{
 		{name: "batch of 32", cfg: Config{Pages: 512}, threads: 2, copies: 8},
 		{name: "warm", cfg: Config{Pages: 128}, threads: 2, copies: 1},
 		{name: "pieces of 5 tokens", cfg: Config{Pages: 128, MaxBatchTokens: 5}, threads: 1, copies: 2},
 		{name: "no jump", cfg: Config{Pages: 128}, threads: 2, copies: 1, noJump: true},
-		{name: "drafts and options ahead", cfg: Config{Pages: 128, Drafts: 4, Choices: 64}, threads: 2, copies: 1},
+		{name: "drafts ahead", cfg: Config{Pages: 128, Drafts: 4}, threads: 2, copies: 1},
+		{name: "drafts and options ahead", cfg: Config{Pages: 128, Drafts: 4, Choices: 64}, threads: 2, copies: 1, idsOnly: true, inTurn: true},
 		{name: "device", cfg: Config{Pages: 128}, threads: 2, copies: 2, device: true},
 		{name: "small pool", cfg: Config{Pages: 12}, threads: 2, copies: 2},
 		{name: "preempted", cfg: Config{Pages: 8}, threads: 2, copies: 6, preempt: true},
-		{name: "resumed", cfg: Config{Pages: 256}, threads: 2, copies: 3, resume: true},
+		{name: "resumed", cfg: Config{Pages: 256}, threads: 2, copies: 3, resume: true, idsOnly: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := openRealOn(t, name, c.cfg, model.Options{Threads: c.threads, KV: kv}, c.device)
@@ -95,18 +101,28 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 					if ids := want[i].ids; c.resume {
 						r.Resume = ids[:len(ids)*(n+1)/c.copies]
 					}
+					alone := want[i]
+					if c.idsOnly {
+						r.Logprobs, alone.logprobs = false, nil
+					}
 					wg.Go(func() {
 						got := ask(t, e, r)
 						if again := ask(t, e, r); !reflect.DeepEqual(got, again) {
 							t.Errorf("%s: %+v, again %+v", r.ID, got, again)
 						}
-						if !reflect.DeepEqual(got, want[i]) {
-							t.Errorf("%s: %+v, alone %+v", r.ID, got, want[i])
+						if !reflect.DeepEqual(got, alone) {
+							t.Errorf("%s: %+v, alone %+v", r.ID, got, alone)
 						}
 					})
+					if c.inTurn {
+						wg.Wait()
+					}
 				}
 			}
 			wg.Wait()
+			if c.inTurn && e.Stats().Chosen == 0 {
+				t.Error("no option was computed ahead")
+			}
 			if c.preempt && e.Stats().Preempted == 0 {
 				t.Error("nothing was preempted")
 			}
