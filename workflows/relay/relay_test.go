@@ -70,7 +70,7 @@ func TestRelay(t *testing.T) {
 		}
 		m.Tell(finished(strings.Repeat("a", 40), 1))
 		m.Tell(runtime.Event{Kind: runtime.NodeFinished, Task: "s", Scores: []runtime.OptionScore{{Option: "no", Logprob: math.Inf(-1)}}})
-		m.Tell(runtime.Event{Kind: runtime.RunFinished, Value: json.RawMessage("1")})
+		m.Tell(runtime.Event{Kind: runtime.RunFinished, Value: json.RawMessage(`"a<b & c"`)})
 	}
 	for _, over := range wait {
 		<-over
@@ -81,6 +81,7 @@ func TestRelay(t *testing.T) {
 		require.Len(t, got.events, 45, name)
 		require.Len(t, got.tokens["x"], 40)
 		require.Equal(t, runtime.RunFinished, got.events[44].Kind)
+		require.Equal(t, `"a<b & c"`, string(got.events[44].Value), "who gave an answer compares it byte by byte")
 		require.Less(t, got.events[43].Scores[0].Logprob, -1000.0)
 	}
 }

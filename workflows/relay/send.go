@@ -249,13 +249,15 @@ func HTTP(client *http.Client, url, key string) Post {
 				batches[i].Events[j] = batches[i].Events[j].Finite()
 			}
 		}
-		body, err := json.Marshal(message{batches})
-		if err != nil {
+		var body bytes.Buffer
+		enc := json.NewEncoder(&body)
+		enc.SetEscapeHTML(false) // values stay as they are, byte by byte
+		if err := enc.Encode(message{batches}); err != nil {
 			return nil, fmt.Errorf("relay: %w", err)
 		}
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+Path, bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+Path, &body)
 		if err != nil {
 			return nil, fmt.Errorf("relay: %w", err)
 		}
