@@ -49,17 +49,72 @@ func (a ending) then(b ending) ending {
 
 // endings is what the machine knows of them.
 type endings struct {
-	lexemes map[nodeID]ending
-	values  map[int32]ending
-	frames  map[frameID]ending
-	open    []*valueNode     // values that are being settled
-	guesses map[int32]ending // of those, so far
-	left    int              // steps for this place
+	lexemes map[nodeID]*knownEnding
+	values  map[*valueGroup]*knownEnding // their texts are in the group
+	frames  map[frameID]*knownEnding
+	groups  map[*valueNode]*valueGroup
+	open    *valueGroup  // that is being settled
+	guessed bool         // it needed itself
+	left    int          // steps for this place
+	place   uint64       // how many places were asked for
+	finding *knownEnding // the innermost that is sought
+}
+
+// knownEnding is the text of a lexeme, a value or a frame; nil if there is none. It
+// costs the steps that it took each place that needs it, once, as if nothing were known
+// beforehand: so whether a place runs out of steps does not depend on what was asked
+// before.
+type knownEnding struct {
+	text  ending
+	cost  int // without those that it needs
+	needs map[*knownEnding]bool
+	place uint64 // the last one that it was charged to
+}
+
+// recall returns what is known under a key, or finds it. What is sought when there are
+// no more steps does not become known.
+func recall[K comparable](m *machine, known map[K]*knownEnding, key K, find func() ending) ending {
+	e := &m.ends
+	k := known[key]
+	if k != nil {
+		m.charge(k)
+	} else {
+		k = &knownEnding{place: e.place}
+		outer := e.finding
+		e.finding = k
+		k.text = find()
+		if e.finding = outer; e.left < 0 {
+			return nil
+		}
+		known[key] = k
+	}
+	if e.finding != nil {
+		if e.finding.needs == nil {
+			e.finding.needs = map[*knownEnding]bool{}
+		}
+		e.finding.needs[k] = true
+	}
+	return k.text
+}
+
+// charge takes the steps of k and of all that it needs, if this place has not paid.
+func (m *machine) charge(k *knownEnding) {
+	if k.place == m.ends.place {
+		return
+	}
+	k.place = m.ends.place
+	m.ends.left -= k.cost
+	for x := range k.needs {
+		m.charge(x)
+	}
 }
 
 // spendEnding takes n steps; it reports false when there are no more.
 func (m *machine) spendEnding(n int) bool {
 	m.ends.left -= n
+	if m.ends.finding != nil {
+		m.ends.finding.cost += n
+	}
 	return m.ends.left >= 0
 }
 
@@ -67,13 +122,13 @@ func (m *machine) spendEnding(n int) bool {
 func (m *machine) ending(p *place) (best ending) {
 	k := &m.ends
 	if k.lexemes == nil || len(k.lexemes) > knownEndings {
-		k.lexemes = map[nodeID]ending{}
+		k.lexemes = map[nodeID]*knownEnding{}
 	}
 	if k.frames == nil || len(k.frames) > knownEndings {
-		k.frames = map[frameID]ending{}
+		k.frames = map[frameID]*knownEnding{}
 	}
 	if k.values == nil || len(k.values) > knownEndings {
-		k.values = map[int32]ending{}
+		k.values = map[*valueGroup]*knownEnding{}
 	}
 	switch {
 	case p.canEnd:
@@ -81,7 +136,8 @@ func (m *machine) ending(p *place) (best ending) {
 	case m.ws.Indent > 0: // white space depends on the nesting
 		return nil
 	}
-	k.left = endingSteps
+	k.left, k.finding, k.open = endingSteps, nil, nil
+	k.place++
 	for _, c := range p.configs {
 		m.ways(c.node, c.act, func(text ending, to frameID) {
 			stack := c.stack
@@ -181,27 +237,15 @@ func (q *endingQueue) Pop() any {
 
 // lexemeEnding is the shortest text of id.
 func (m *machine) lexemeEnding(id nodeID) ending {
-	if e, ok := m.ends.lexemes[id]; ok {
-		return e
-	}
-	var found ending
-	mark := len(m.nodes)
-	m.lexemes(id, func(_ nodeID, text ending) bool {
-		found = text
-		return false
+	return recall(m, m.ends.lexemes, id, func() (found ending) {
+		mark := len(m.nodes)
+		m.lexemes(id, func(_ nodeID, text ending) bool {
+			found = text
+			return false
+		})
+		m.forget(mark)
+		return found
 	})
-	m.forget(mark)
-	if found == nil && m.ends.left < 0 {
-		return nil // it may be found another time
-	}
-	// What is left behind each byte of it is the shortest there.
-	at := id
-	for i := range found {
-		m.ends.lexemes[at] = found[i:]
-		at = m.pool.step(at, found[i])
-	}
-	m.ends.lexemes[id] = found
-	return found
 }
 
 // nameEndings yields the shortest text for each label of a choice of names.
@@ -257,18 +301,20 @@ func (m *machine) lexemes(id nodeID, yield func(at nodeID, text ending) bool) {
 
 // frameEnding is the shortest text that completes the container of a frame.
 func (m *machine) frameEnding(id frameID) ending {
-	if e, ok := m.ends.frames[id]; ok && m.ends.guesses == nil {
-		return e
+	if m.ends.open != nil { // it goes by guesses
+		return m.findFrameEnding(id)
 	}
+	return recall(m, m.ends.frames, id, func() ending { return m.findFrameEnding(id) })
+}
+
+func (m *machine) findFrameEnding(id frameID) ending {
 	queue := endingQueue{{text: ending{}, at: int32(id)}}
 	done := map[frameID]bool{}
-	var found ending
 	for len(queue) > 0 && m.spendEnding(1) {
 		x := heap.Pop(&queue).(endingStep)
 		at := frameID(x.at)
 		if at < 0 {
-			found = x.text
-			break
+			return x.text
 		}
 		if done[at] {
 			continue
@@ -282,10 +328,7 @@ func (m *machine) frameEnding(id frameID) ending {
 			})
 		}
 	}
-	if m.ends.guesses == nil && m.ends.left >= 0 {
-		m.ends.frames[id] = found
-	}
-	return found
+	return nil
 }
 
 // onward is the lexemes of a frame that a short way to the end of its container
@@ -307,52 +350,47 @@ func (m *machine) onward(id frameID) []item {
 
 // valueEnding is the shortest text of a value.
 func (m *machine) valueEnding(v *valueNode) ending {
-	k := &m.ends
-	if e, ok := k.values[v.id]; ok {
-		return e
+	e := &m.ends
+	g := m.groupOf(v)
+	if g.busy {
+		e.guessed = e.guessed || g == e.open
+		return g.texts[v.id]
 	}
-	if k.guesses != nil {
-		e, ok := k.guesses[v.id]
-		if !ok {
-			k.guesses[v.id] = nil
-			k.open = append(k.open, v)
-		}
-		return e
+	outer, guessed := e.open, e.guessed
+	recall(m, e.values, g, func() ending { return m.settle(g) })
+	if e.open, e.guessed = outer, guessed; e.left < 0 {
+		return nil
 	}
-	// Values may hold each other: what is known of each is bettered until nothing
-	// changes.
-	k.guesses = map[int32]ending{v.id: nil}
-	k.open = append(k.open[:0], v)
-	for changed := true; changed && k.left >= 0; {
-		changed = false
-		for i := 0; i < len(k.open); i++ {
-			x, n := k.open[i], len(k.open)
-			e := k.guesses[x.id]
+	return g.texts[v.id]
+}
+
+// settle finds the shortest texts of a group: what is known of each is bettered until
+// nothing changes.
+func (m *machine) settle(g *valueGroup) ending {
+	e := &m.ends
+	e.open, g.busy, g.texts = g, true, map[int32]ending{}
+	defer func() { g.busy = false }()
+	for changed := true; changed && e.left >= 0; {
+		changed, e.guessed = false, false
+		for _, x := range g.members {
+			best := g.texts[x.id]
 			for _, it := range m.start(x, 0) {
 				m.ways(it.node, it.act, func(text ending, to frameID) {
 					if to >= 0 {
 						text = text.then(m.frameEnding(to))
 					}
-					if text.shorter(e) {
-						e = text
+					if text.shorter(best) {
+						best = text
 					}
 				})
 			}
-			if e.shorter(k.guesses[x.id]) {
-				k.guesses[x.id], changed = e, true
+			if best.shorter(g.texts[x.id]) {
+				g.texts[x.id], changed = best, true
 			}
-			changed = changed || len(k.open) > n
 		}
+		changed = changed && e.guessed
 	}
-	guesses := k.guesses
-	k.guesses = nil
-	if k.left < 0 {
-		return nil
-	}
-	for id, e := range guesses {
-		k.values[id] = e
-	}
-	return guesses[v.id]
+	return nil
 }
 
 // EndsWithin reports whether the text can come to an end within so many tokens,
@@ -376,8 +414,9 @@ func (s State) EndsWithin(tokens int) bool {
 // end: what is open is closed, and what must come has its shortest form. It depends
 // on the grammar and the text so far alone. It is empty where the text may end
 // already; ok is false if no way of at most so many tokens is found, though there
-// may be one: none is sought of more than 4 KiB, and none through items of an array
-// that are to be unlike each other.
+// may be one: none is sought of more than 4 KiB, none for longer than some ten
+// milliseconds' worth of steps, and none through items of an array that are to be unlike
+// each other.
 func (s State) Ending(most int) (tokens []int32, ok bool) {
 	m := s.g.m
 	add := func(t int32) bool {

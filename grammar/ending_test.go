@@ -150,6 +150,47 @@ func TestEndingsDoNotDependOnWhatWasAsked(t *testing.T) {
 	}
 }
 
+// TestEndingsThatTakeTooLong: whether there is time enough to find an ending does not
+// depend on what was asked before either.
+func TestEndingsThatTakeTooLong(t *testing.T) {
+	tok := learnBPE(bpeText, 200)
+	var last, found int
+	for _, n := range []int{5, 15, 20, 22, 25, 30, 35} {
+		open := func(tag string) string {
+			var props []string
+			for i := range n {
+				props = append(props, fmt.Sprintf(`"%s%s_%d_value":{"type":"string","pattern":"^[a-z]{3,9}-(x|y|zz)[0-9]+$"}`, strings.Repeat(string(rune('a'+i%26)), 1+i%7), tag, i*7919))
+			}
+			return `{"type":"object","properties":{` + strings.Join(props, ",") + `},"minProperties":3}`
+		}
+		g := mustCompile(t, Spec{JSONSchema: []byte(`{"type":"object","properties":{"n":{"type":"string"},"a":` + open("p") + `,"b":` + open("q") + `},"required":["n","a","b"],"additionalProperties":false}`)}, tok.vocab())
+		at := func(text string) (string, bool) {
+			s, err := g.Start().AcceptBytes([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids, ok := s.Ending(1000)
+			return string(tok.decode(ids)), ok
+		}
+		first, ok := at(`{"n":"x`)
+		if ok {
+			found, last = found+1, n
+		}
+		for _, text := range []string{`{"n":"x","a":{"x1":"z","b":"u","c":"d"},"b":{`, `{"n":"x","a":{"x1":"z","b":"u","c":"d"}`, `{"n":"x"`, `{"n":"x","a":{`} {
+			one, _ := at(text)
+			if two, _ := at(text); one != two {
+				t.Errorf("%d names: behind %s %q, then %q", n, text, one, two)
+			}
+		}
+		if again, ok2 := at(`{"n":"x`); again != first || ok2 != ok {
+			t.Errorf("%d names: %q, %v; when more is known %q, %v", n, first, ok, again, ok2)
+		}
+	}
+	if found == 0 || last == 35 {
+		t.Errorf("%d were found, the last of %d names: not on both sides of the bound", found, last)
+	}
+}
+
 func TestNoEnding(t *testing.T) {
 	tok := learnBPE(bpeText, 200)
 	rules := `root ::= r0` + "\n"
