@@ -159,6 +159,9 @@ func (t *tier) check(bad func(string, ...any)) {
 		}
 		wants += len(b.claims)
 		for _, cl := range b.claims {
+			if cl.next < t.soon {
+				bad("tier: %v reads at %d, before %d", cl.owner, cl.next, t.soon)
+			}
 			if t.wants[cl.owner] != b || b.slot < 0 {
 				bad("tier: %v wants a block at depth %d, which is not known", cl.owner, b.depth)
 			}

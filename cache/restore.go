@@ -2,6 +2,7 @@ package cache
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -109,7 +110,7 @@ func (c *Cache) load(h *Handle, tokens []Token, blocks []*block, room func() boo
 // owners will read them by the time until, the soonest first. It takes pages that are
 // free or worth less, so nothing goes that is read sooner.
 func (c *Cache) Fetch(until int64, most int) (pages int) {
-	if c.tier == nil || len(c.tier.wants) == 0 {
+	if c.tier == nil || len(c.tier.wants) == 0 || c.tier.soon > until { // so that a step costs nothing
 		return 0
 	}
 	type due struct {
@@ -117,8 +118,11 @@ func (c *Cache) Fetch(until int64, most int) (pages int) {
 		next  int64
 	}
 	var list []due
+	c.tier.soon = math.MaxInt64
 	for owner, b := range c.tier.wants {
-		if next := b.claims[b.claims.of(owner)].next; next <= until {
+		next := b.claims[b.claims.of(owner)].next
+		c.tier.soon = min(c.tier.soon, next)
+		if next <= until {
 			list = append(list, due{owner, next})
 		}
 	}

@@ -38,6 +38,7 @@ type tier struct {
 	free   []int32 // slots
 	leaves blockHeap
 	wants  map[Owner]*block // where what an owner will read again ends
+	soon   int64            // no owner is known to read before that
 	count  TierStats
 }
 
@@ -208,6 +209,7 @@ func (t *tier) want(b *block, cl claim) {
 		t.unwant(cl.owner)
 	}
 	t.wants[cl.owner] = b
+	t.soon = min(t.soon, cl.next)
 	b.claims = append(b.claims, cl)
 	t.claimed(b)
 }
@@ -220,6 +222,7 @@ func (t *tier) expect(owner Owner, next int64) bool {
 	}
 	b := t.wants[owner]
 	b.claims[b.claims.of(owner)].next = next
+	t.soon = min(t.soon, next)
 	t.claimed(b)
 	return true
 }

@@ -84,11 +84,7 @@ func (s *stream) findPattern(from int) (stopAt, bool) {
 // completes, if any; then the generation is over.
 func (s *stream) push(t backend.Token, origin backend.Origin) (stopAt, bool) {
 	before := len(s.text)
-	if b := s.tokenBytes(t); s.decoder.Held() == 0 && utf8.Valid(b) {
-		s.text = append(s.text, b...)
-	} else {
-		s.text = append(s.text, s.decoder.PushBytes(b)...)
-	}
+	s.text = s.decoder.AppendBytes(s.text, s.tokenBytes(t))
 	s.tokens = append(s.tokens, mark{t, origin, len(s.text), s.decoder.Held() == 0})
 	if stop, ok := s.findStop(before); ok || len(s.text) == before {
 		return stop, ok

@@ -32,7 +32,7 @@ func (t *Tokenizer) Decode(ids []Token) string {
 // tokens. Use one for each stream; not safe for concurrent use.
 type StreamDecoder struct {
 	t    *Tokenizer
-	held []byte // the beginning of a character, at most 3 bytes
+	held []byte // the beginning of a character, at most 3 bytes between calls
 }
 
 // NewStreamDecoder starts a stream of tokens of t.
@@ -47,23 +47,31 @@ func (d *StreamDecoder) PushBytes(b []byte) string {
 	if len(d.held) == 0 && utf8.Valid(b) {
 		return string(b)
 	}
-	b = append(d.held, b...)
-	var out []byte
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
+	return string(d.AppendBytes(nil, b))
+}
+
+// AppendBytes is PushBytes that appends the text to dst.
+func (d *StreamDecoder) AppendBytes(dst, b []byte) []byte {
+	if len(d.held) == 0 && utf8.Valid(b) {
+		return append(dst, b...)
+	}
+	d.held = append(d.held, b...)
+	rest := d.held
+	for len(rest) > 0 {
+		r, n := utf8.DecodeRune(rest)
 		if r == utf8.RuneError && n == 1 {
-			if !utf8.FullRune(b) {
+			if !utf8.FullRune(rest) {
 				break
 			}
-			n = brokenLen(b)
-			out = append(out, "\uFFFD"...)
+			n = brokenLen(rest)
+			dst = append(dst, "\uFFFD"...)
 		} else {
-			out = append(out, b[:n]...)
+			dst = append(dst, rest[:n]...)
 		}
-		b = b[n:]
+		rest = rest[n:]
 	}
-	d.held = append(d.held[:0], b...)
-	return string(out)
+	d.held = d.held[:copy(d.held, rest)]
+	return dst
 }
 
 // Flush ends the stream: half a character that is still held becomes one U+FFFD. The
