@@ -44,6 +44,7 @@ type pattern struct {
 	maxDepth int
 	whole    bool // the pattern must match the whole text
 	dot      []rng
+	begin    nodeID // the marker of "^"
 	anyMark  nodeID // any characters and markers
 	tail     nodeID // what follows a match: anything, or an optional end marker
 	negative bool   // there is a negative lookahead
@@ -54,8 +55,8 @@ type pattern struct {
 }
 
 const (
-	maxRepeat       = 1 << 24
-	maxNegativeEnds = 64
+	maxRepeat = 1 << 24
+	maxEnds   = 64 // anchors at one place, or in all beside a negative lookahead
 )
 
 // compilePattern is the set of texts, written by e, in which src matches
@@ -98,14 +99,14 @@ func (p *pool) compileAsWritten(src string, e encoder, whole bool, maxDepth int,
 	if !utf8.ValidString(src) {
 		r.fail(ErrInvalid, "the pattern is not UTF-8")
 	}
-	begin := p.leafNode(p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))
+	r.begin = p.leafNode(p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))
 	end := p.leafNode(p.mkLeaf(false, []edge{{markEnd, markEnd, leafEnd}}))
 	r.anyMark = p.rep(p.withMarks(p.anyChar[e]), 0, -1)
 	r.tail = r.anyMark
 	lead := r.anyMark
 	if whole {
 		r.tail = p.opt(end)
-		lead = p.opt(begin)
+		lead = p.opt(r.begin)
 	}
 	r.negative = strings.Contains(src, "(?!")
 	if r.negative && whole {
@@ -115,34 +116,57 @@ func (p *pool) compileAsWritten(src string, e encoder, whole bool, maxDepth int,
 	if r.pos < len(src) {
 		r.fail(ErrInvalid, "unmatched )")
 	}
-	// "^(^a|b)" asks for two markers, so a text may begin and end with up to three.
-	// A negative lookahead would be fooled by such a choice: there the text
-	// begins with one and ends with as many as there are "$", and one more.
-	full := p.derive(p.cat(lead, body), markBegin)
-	if strings.Contains(src, "^") && !r.negative {
-		two := p.derive(full, markBegin)
-		full = p.alt(full, two, p.derive(two, markBegin))
+	// "^(^a|b)" asks for two markers, so a text may begin and end with as many as
+	// make a difference. A "$" in a negative lookahead would be fooled by such a
+	// choice: there the text ends with as many as there are "$", and one more.
+	full := p.cat(lead, body)
+	// The empty text begins where it ends: "$^" holds there too.
+	empty := r.ends > 0 && strings.Contains(src, "^") && p.silent(full, map[nodeID]bool{})
+	begun := func(id nodeID) nodeID { return p.derive(id, markBegin) }
+	ended := func(id nodeID) nodeID { return p.quotient(id, map[nodeID]nodeID{}) }
+	if strings.Contains(src, "^") {
+		full = r.anyTimes("^", full, begun)
+	} else {
+		full = begun(full)
 	}
-	memo := map[nodeID]nodeID{}
-	full = p.quotient(full, memo)
 	switch {
-	case r.ends > maxNegativeEnds && r.negative:
+	case r.ends > maxEnds && r.negative:
 		r.fail(ErrTooLarge, "too many $ beside a negative lookahead")
 	case r.negative:
 		// Each "$" finds a marker of its own, whatever others took.
-		for range r.ends {
-			full = p.quotient(full, map[nodeID]nodeID{})
+		for range r.ends + 1 {
+			full = ended(full)
 		}
 	case r.ends > 0:
-		two := p.quotient(full, map[nodeID]nodeID{})
-		full = p.alt(full, two, p.quotient(two, map[nodeID]nodeID{}))
+		full = r.anyTimes("$", full, ended)
+	default:
+		full = ended(full)
 	}
-	clear(memo)
+	memo := map[nodeID]nodeID{}
 	full = p.purge(full, memo)
+	if empty {
+		full = p.opt(full)
+	}
 	if !p.nonEmpty(full) {
 		full = rxEmpty
 	}
 	return full, nil
+}
+
+// anyTimes is what is left of full when markers are taken away by strip once,
+// twice and so on, until that makes no difference.
+func (r *pattern) anyTimes(anchor string, full nodeID, strip func(nodeID) nodeID) nodeID {
+	last := strip(full)
+	out := last
+	for range maxEnds {
+		next := strip(last)
+		if next == last || next == rxEmpty {
+			return out
+		}
+		out, last = r.p.alt(out, next), next
+	}
+	r.fail(ErrTooLarge, "too many "+anchor+" may stand at one place")
+	return rxEmpty
 }
 
 func (r *pattern) fail(kind error, what string) { r.refuse(kind, what, "") }
@@ -195,6 +219,29 @@ func (p *pool) quotient(id nodeID, memo map[nodeID]nodeID) nodeID {
 		if last := p.quotient(nd.a, memo); last != rxEmpty {
 			out = p.cat(p.rep(nd.a, max(nd.m-1, 0), n), last)
 		}
+	}
+	memo[id] = out
+	return out
+}
+
+// silent reports whether some text of id holds nothing but markers. It says no
+// where conditions meet, as at a lookahead.
+func (p *pool) silent(id nodeID, memo map[nodeID]bool) bool {
+	if out, ok := memo[id]; ok || p.nodes[id].flags&fMarked == 0 {
+		return out || p.nullable(id) && p.nodes[id].flags&fImpure == 0
+	}
+	nd := p.nodes[id]
+	out := false
+	switch nd.kind {
+	case kLeaf:
+		edges := p.leaves[nd.a].edges
+		out = p.nullable(id) || len(edges) > 0 && edges[len(edges)-1].hi >= markBegin
+	case kCat:
+		out = p.silent(nd.a, memo) && p.silent(nd.b, memo)
+	case kAlt:
+		out = slices.ContainsFunc(nd.list, func(x nodeID) bool { return p.silent(x, memo) })
+	case kRep:
+		out = nd.m == 0 || p.silent(nd.a, memo)
 	}
 	memo[id] = out
 	return out
@@ -332,7 +379,8 @@ func (r *pattern) sequence(top bool) nodeID {
 		for len(looks) > 0 && looks[len(looks)-1].at == i {
 			l := looks[len(looks)-1]
 			looks = looks[:len(looks)-1]
-			what := p.cat(l.what, r.anyMark)
+			// Markers that a "^" behind the lookahead takes do not stand in its way.
+			what := p.seq(p.rep(r.begin, 0, -1), l.what, r.anyMark)
 			if l.not {
 				what = p.not(what)
 			}
@@ -459,7 +507,7 @@ func (r *pattern) atom() nodeID {
 			r.refuse(ErrUnsupported, "^ in a lookahead", "put the lookahead behind ^ and leave this one out")
 		}
 		r.pos++
-		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markBegin, markBegin, leafEnd}}))
+		return r.begin
 	case '$':
 		r.pos++
 		r.ends++

@@ -56,6 +56,11 @@ func TestPatternMatches(t *testing.T) {
 		{`^(?=^a)(?!ab)`, "a ac", "ab b"},
 		{`^(^a|b)`, "a b", "c"},
 		{`^^a$$`, "a", "aa"},
+		{`^^^^a?$$$$$`, "_ a", "aa"},
+		{`a$b?$c?$d?$`, "a", "ab abcd"},
+		{`(x|)$^`, "_", "x xx"},
+		{`b?(?=a)^a`, "a ab", "ba b"},
+		{`^(?!b)(^a|c)`, "a c", "b da"},
 	} {
 		p, id := mustPattern(t, c.src, encRaw, false)
 		for _, s := range strings.Fields(c.yes) {
