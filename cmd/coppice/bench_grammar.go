@@ -27,6 +27,7 @@ type grammarBenchOptions struct {
 	jsonl, tokenizer string
 	runner, python   string
 	budget           float64
+	schemas, prompts int // jump
 }
 
 func (o *grammarBenchOptions) register(c *cobra.Command) {
@@ -35,6 +36,8 @@ func (o *grammarBenchOptions) register(c *cobra.Command) {
 	f.StringVar(&o.tokenizer, "tokenizer", "", "grammar, jump: a tokenizer.json")
 	f.StringVar(&o.runner, "runner", "", "grammar, jump: Python script that measures xgrammar and llguidance; it takes ENGINE TOKENIZER OUT FILE --compact --budget S, for jump also --ff --no-masks, and writes one line of JSON a schema")
 	f.StringVar(&o.python, "python", "python3", "grammar, jump: the Python that has both")
+	f.IntVar(&o.schemas, "schemas", 0, "jump: write so many schemas of --jsonl with the model instead, with and without jump-forward, and compare")
+	f.IntVar(&o.prompts, "prompts", 2, "jump: prompts for each of --schemas")
 	f.Float64Var(&o.budget, "runner-seconds", 900, "grammar, jump: seconds for each of them")
 }
 

@@ -21,7 +21,7 @@ import (
 
 // benchJump writes the demo's verdict with and without jump-forward, and with
 // choices and copied text computed ahead: the same bytes, fewer forward passes.
-// With --tokenizer it counts forced tokens with another vocabulary too.
+// With --schemas it writes many schemas on the model, see jumpMany; with --tokenizer it counts forced tokens with another vocabulary too.
 func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error) {
 	be, err := o.open(ctx)
 	if err != nil {
@@ -42,8 +42,13 @@ func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 	text := func(r backend.Role, s string) backend.Turn {
 		return backend.Turn{Role: r, Parts: []backend.Part{{Text: s}}}
 	}
+	if o.grammar.schemas > 0 {
+		return jumpMany(ctx, o, be)
+	}
+	var pieces []piece
 	write := func(be backend.Backend, noJump bool) (*backend.Result, float64, error) {
 		start := time.Now()
+		pieces = nil
 		r, err := be.Generate(ctx, &backend.Request{
 			ID: "verdict",
 			Turns: []backend.Turn{
@@ -54,7 +59,7 @@ func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 			MaxTokens:  160,
 			Constraint: backend.Constraint{JSONSchema: schema},
 			NoJump:     noJump,
-		}, nil)
+		}, collect(&pieces))
 		return r, time.Since(start).Seconds(), err
 	}
 	if _, _, err := write(be, false); err != nil { // fill the cache
@@ -76,11 +81,17 @@ func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 			return nil, fmt.Errorf("jump-forward changed the output:\n%s\n%s", a.Part.Text, b.Part.Text)
 		}
 	}
+	// The last one was without jump-forward: a piece is a token.
+	noChoice, err := withoutChoice(ctx, schema, pieces)
+	if err != nil {
+		return nil, err
+	}
 	tokens := float64(a.Usage.SampledTokens + a.Usage.ForcedTokens)
 	pOn, pOff := float64(countPasses(a.Usage.Passes)), float64(countPasses(b.Usage.Passes))
 	rows := []benchRow{
 		{What: "tokens of the verdict", Value: tokens, Unit: "tokens"},
 		{What: "of them forced (ratio: share)", Value: float64(a.Usage.ForcedTokens), Unit: "tokens", Ratio: ptr(float64(a.Usage.ForcedTokens) / tokens)},
+		{What: "of them without a choice, however they are cut (ratio: share)", Value: float64(noChoice), Unit: "tokens", Ratio: ptr(float64(noChoice) / tokens)},
 		{What: "forward passes without jump-forward", Value: pOff, Unit: "passes"},
 		{What: "forward passes with (ratio: fewer by)", Value: pOn, Unit: "passes", Ratio: ptr(pOff / pOn)},
 		{What: "time without", Value: 1e3 * median(off), Unit: "ms"},

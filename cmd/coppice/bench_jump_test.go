@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coppice-run/coppice/backend"
 )
 
 // Forced tokens stand beside what the runner counts, where both took the texts.
@@ -55,4 +57,53 @@ echo '{"id":"two","error":"refused"}' >>out.jsonl
 	g.tokenizer = write("none.json", "{")
 	_, err = jumpBeside(t.Context(), g, []byte(`{"const":1}`), `1`)
 	require.ErrorContains(t, err, "none.json")
+}
+
+// Many schemas are written with and without jump-forward, of all sets in turn.
+func TestManySchemasWithAndWithoutJumps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "in.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(`{"set":"b","schema":{"type":"object","properties":{"mode":{"enum":["fast","slow"]},"level":{"type":"integer","minimum":1,"maximum":9}},"required":["mode","level"],"additionalProperties":false}}
+{"set":"b","schema":{"type":"array","items":{"type":"boolean"},"minItems":2,"maxItems":2}}
+{"set":"a","schema":{"const":{"ready":true}}}
+{"set":"c","schema":{"pattern":"(?<=x)y","type":"string"}}
+`), 0o600))
+	o := &benchOptions{grammar: grammarBenchOptions{jsonl: path, schemas: 3, prompts: 2}}
+	o.model = "sapling"
+	be, err := o.open(t.Context())
+	require.NoError(t, err)
+	defer be.Close()
+	rows, err := jumpMany(t.Context(), o, be)
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, r := range rows {
+		got[r.What] = r.Value
+	}
+	require.Equal(t, 2.0, got["schemas, each with all prompts"]) // of sets a and b
+	require.Equal(t, 1.0, got["schemas refused"])                // of set c
+	require.Equal(t, 4.0, got["texts that are the same with and without"])
+	bound := got["of them without a choice, however they are cut (ratio: share)"]
+	require.Positive(t, got["of them forced (ratio: share)"])
+	require.LessOrEqual(t, got["of them forced (ratio: share)"], bound)
+	require.Less(t, bound, got["their tokens"])
+	require.Less(t, got["with (ratio: fewer by)"], got["their passes without jump-forward"])
+
+	o.grammar.prompts = 0
+	_, err = jumpMany(t.Context(), o, be)
+	require.ErrorContains(t, err, "--prompts")
+}
+
+func TestTokensWithoutAChoice(t *testing.T) {
+	schema := []byte(`{"type":"object","properties":{"ab":{"enum":["xy","xz"]}},"required":["ab"],"additionalProperties":false}`)
+	var pieces []piece
+	emit := collect(&pieces)
+	for _, text := range []string{`{"`, `ab`, `":"x`, `y`, ``, `"`, `}`} { // the empty one is a part of a character
+		emit(backend.Delta{Text: text, Tokens: []backend.Token{1}})
+	}
+	n, err := withoutChoice(t.Context(), schema, pieces)
+	require.NoError(t, err)
+	require.Equal(t, 6, n) // all but the y
+	_, err = withoutChoice(t.Context(), schema, []piece{{"{", 1}, {"x", 1}})
+	require.Error(t, err)
+	_, err = withoutChoice(t.Context(), []byte(`{`), nil)
+	require.Error(t, err)
 }
