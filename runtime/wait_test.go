@@ -9,6 +9,7 @@ import (
 	goruntime "runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -196,6 +197,28 @@ func TestAnswersAreLeftForAJournal(t *testing.T) {
 	list, err = runtime.Waiting(path)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+}
+
+// TestWhoWasAskedIsToldThatItIsOver: the function that answers is let go when the wait
+// ends by itself, and not only with the run.
+func TestWhoWasAskedIsToldThatItIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := make(chan struct{})
+		r, err := runtime.RunGraph(t.Context(), nil, waitProgram(t, `
+- wait: {name: first, timeout: 1s, type: bool, default: false}
+- wait: {name: second, type: bool}
+- return: second`), nil, nil, runtime.WithAnswers(func(ctx context.Context, task string, _ *runtime.Wait) (json.RawMessage, error) {
+			if task == "first" {
+				<-ctx.Done()
+				close(gone)
+				return nil, ctx.Err()
+			}
+			<-gone
+			return json.RawMessage("true"), nil
+		}))
+		require.NoError(t, err)
+		require.Equal(t, "true", string(r.Value))
+	})
 }
 
 // TestATaskThatWaitsCostsNoGoroutine: of a thousand branches that sleep, and a thousand

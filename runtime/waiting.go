@@ -59,10 +59,11 @@ func (r *runner) now() time.Time {
 // absent is a task that waits. Nobody stands by it: a timer, the end of its context,
 // or the goroutine that looks for answers ends it, once.
 type absent struct {
-	mu     sync.Mutex
-	over   bool
-	timer  *time.Timer // nil: it does not end by itself
-	uncall func() bool // of the end of its context
+	mu      sync.Mutex
+	over    bool
+	timer   *time.Timer // nil: it does not end by itself
+	uncall  func() bool // of the end of its context
+	dismiss func()      // tells the function that answers that it is over; nil: none was asked
 }
 
 // wait begins a task that waits. Only one that asks a function of this process has a
@@ -77,6 +78,9 @@ func (r *runner) wait(ctx context.Context, f *flight) {
 			w.timer.Stop()
 		}
 		w.uncall()
+		if w.dismiss != nil {
+			w.dismiss()
+		}
 		w.mu.Unlock()
 		if !was {
 			f.result = res
@@ -110,7 +114,9 @@ func (r *runner) wait(ctx context.Context, f *flight) {
 		r.desk.ask(r.ctx, r.cfg.journal, r.cfg.run, t, answered)
 	}
 	if r.cfg.answers != nil {
-		go ask(ctx, r.cfg.answers, t, answered)
+		asking, dismiss := context.WithCancel(ctx)
+		w.dismiss = dismiss
+		go ask(asking, r.cfg.answers, t, answered)
 	}
 }
 
