@@ -1,8 +1,10 @@
 package lang_test
 
 import (
+	"errors"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,5 +52,37 @@ func TestBadPrograms(t *testing.T) {
 		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestAStepThatCannotBeReadHidesNoOtherError: all but what that step may have set.
+func TestAStepThatCannotBeReadHidesNoOtherError(t *testing.T) {
+	_, err := lang.Decode([]byte(`coppice: 1
+name: p
+steps:
+  - usr: hi
+  - gen: {name: x, max_tokens: many, foo: 1}
+  - gen: {name: "9x"}
+  - user: "${set_by_the_first}"
+  - let: {name: n, value: "1 + * 2"}
+  - select: {name: s, options: []}
+  - fork: {name: f, each: [a], steps: [{gen: {name: y, temperature: -1}}, {let: {name: q, value: "set_by_the_first + 1"}}], yield: y}
+  - return: x +
+`), "p.yaml")
+	var all lang.Errors
+	if !errors.As(err, &all) {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, e := range all {
+		lines = append(lines, e.Error())
+	}
+	for _, want := range []string{"p.yaml:4: no step", "p.yaml:5: gen: max_tokens", `no field "foo"`, `p.yaml:6: 9x: "9x" cannot name`, "p.yaml:8: n: value: unexpected token", "p.yaml:9: s: no options", "p.yaml:10: f/y: temperature is -1", "p.yaml:11: return: the value: unexpected end"} {
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, want) }) {
+			t.Errorf("nothing says %q:\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+	if len(all) != 8 {
+		t.Errorf("%d errors:\n%s", len(all), strings.Join(lines, "\n"))
 	}
 }

@@ -2,7 +2,6 @@ package lang
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 )
 
@@ -17,7 +16,6 @@ func (g *Graph) Check() error { return (&analysis{g: g}).check() }
 type analysis struct {
 	g         *Graph
 	errs      Errors
-	own       Errors            // of errs, those that no other step has a part in
 	claims    map[*Node][]claim // from the builder
 	output    *Type             // what the program must return; nil: anything
 	outputPos Pos
@@ -27,7 +25,6 @@ type analysis struct {
 
 	around []*Graph         // the programs whose check this one is part of
 	progs  map[*Node]*Graph // what nodes run; nil for those that cannot
-	inner  Errors           // own errors of programs that nodes run
 }
 
 // definition is a place that sets a variable.
@@ -55,9 +52,7 @@ func (c *analysis) check() error {
 	start := c.inputs()
 	c.budget(g.Budget)
 	c.limits(g.Body)
-	c.own = slices.Clone(c.errs)
 	c.programs()
-	c.own = append(c.own, c.inner...)
 	c.body(g.Body, start)
 	g.Output = Type{Kind: TypeAny}
 	if len(c.returns) > 0 {
@@ -122,7 +117,7 @@ func (c *analysis) define(body []*Node, region *Node) {
 
 // unknown reports a variable that cannot be read at node n, with the reason.
 func (c *analysis) unknown(n *Node, what, name, snippet string, f *flow) {
-	e := &Error{Pos: n.Pos, Node: n.ID, Snippet: snippet}
+	e := &Error{Pos: n.Pos, Node: n.ID, Snippet: snippet, unknown: true}
 	defs := c.defs[name]
 	var inside, other *definition
 	for i := range defs {

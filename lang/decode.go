@@ -53,14 +53,9 @@ func Decode(data []byte, file string, opts ...DecodeOption) (*Graph, error) {
 		}
 		var more Errors
 		errors.As(checked, &more)
-		if d.partial {
-			more = c.own
-		}
-		if len(more) > 0 {
-			for _, e := range more {
-				if !bad[e.Pos] {
-					d.errs = append(d.errs, e)
-				}
+		for _, e := range more {
+			if !bad[e.Pos] && !(d.partial && e.unknown) {
+				d.errs = append(d.errs, e)
 			}
 		}
 		return nil, d.errs.err()

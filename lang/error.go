@@ -15,6 +15,9 @@ type Error struct {
 	Hint string // what to do; may be empty
 	// Snippet shows the place in an expression, a caret under it; may be empty.
 	Snippet string
+
+	// unknown: it reads what nothing sets, which a step that could not be read may.
+	unknown bool
 }
 
 // Error returns "file.go:12: node: what is wrong: what to do", and the snippet on

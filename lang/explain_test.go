@@ -238,6 +238,8 @@ func TestLints(t *testing.T) {
 		"nothing shared":                      {"steps:\n  - fork:\n      name: f\n      each: [a, b]\n      steps: [{user: '${item}'}, {gen: {name: g}}]\n      yield: g\n  - return: f\n", []string{"fork-without-prefix", "share nothing"}},
 		"after the end":                       {"steps:\n  - user: hi\n  - gen: {name: a}\n  - return: a\n  - user: more\n", []string{"unreachable", "the program ends at x.yaml:6"}},
 		"after two ends":                      {"steps:\n  - user: hi\n  - select: {name: s, options: [a, b]}\n  - when: {if: s == \"a\", then: [{return: s}], else: [{return: '\"x\"'}]}\n  - user: more\n", []string{"unreachable", ""}},
+		"a condition that never holds":        {"steps:\n  - user: hi\n  - gen: {name: a}\n  - when: {if: 1 > 2, then: [{user: x}, {gen: {name: b}}], else: [{user: y}, {gen: {name: c}}]}\n  - user: z\n  - gen: {name: d}\n  - return: d\n", []string{"unreachable", "1 > 2 is always false"}},
+		"a condition that always holds":       {"steps:\n  - user: hi\n  - gen: {name: a}\n  - when: {if: len(\"x\") == 1, then: [{return: a}], else: [{return: \"2\"}]}\n", []string{"unreachable", "is always true"}},
 		"unused input":                        {"inputs: {q: string}\nsteps:\n  - user: hi\n  - gen: {name: a}\n  - return: a\n", []string{"unused-variable", `the input "q"`}},
 		"unused answer":                       {"steps:\n  - user: hi\n  - gen: {name: a}\n", []string{"unused-variable", `nothing reads "a"`}},
 		"answer seen by a later request":      {"steps:\n  - user: hi\n  - gen: {name: a}\n  - user: more\n  - gen: {name: b}\n  - return: b\n", nil},

@@ -38,7 +38,7 @@ func (l Lint) String() string {
 const (
 	LintVolatileFirst  = "volatile-before-stable" // text that changes stands before text that does not
 	LintNoSharedPrefix = "fork-without-prefix"    // branches have no context in common
-	LintUnreachable    = "unreachable"            // a node after the end of the program
+	LintUnreachable    = "unreachable"            // a node after the end of the program, or behind a condition that never holds
 	LintUnused         = "unused-variable"        // nothing reads it
 	LintNearContext    = "near-context"           // a prompt fills the model's context
 	LintOneOption      = "one-option"             // a select with nothing to choose
@@ -189,10 +189,32 @@ func (l *linter) unreachable(body []*Node) {
 		for _, b := range n.bodies() {
 			l.unreachable(b.nodes)
 		}
+		if n.When != nil {
+			l.neverTaken(n)
+		}
 		if i+1 < len(body) && endsInReturn(body[:i+1]) {
 			l.add(LintUnreachable, body[i+1], 0, "nothing from here on is run: the program ends at %s", n.Pos)
 			return
 		}
+	}
+}
+
+// neverTaken finds the way of a condition that reads nothing and is the same in every run.
+func (l *linter) neverTaken(n *Node) {
+	p, err := parseExpr(n.When.If)
+	if err != nil || len(p.reads) > 0 {
+		return
+	}
+	v, err := l.g.Eval(n.When.If, nil)
+	if err != nil {
+		return
+	}
+	never := n.When.Else
+	if v == false {
+		never = n.When.Then
+	}
+	if len(never) > 0 {
+		l.add(LintUnreachable, never[0], 0, "this is never run: %s is always %v", n.When.If, v)
 	}
 }
 

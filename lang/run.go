@@ -239,7 +239,6 @@ func (c *analysis) program(n *Node) *Graph {
 		in := &analysis{g: p, outputPos: p.at, around: append(c.around[:len(c.around):len(c.around)], c.g)}
 		if err := in.check(); err != nil {
 			c.errs = append(c.errs, in.errs...)
-			c.inner = append(c.inner, in.own...)
 			p.failed = true
 		}
 	}
