@@ -519,7 +519,11 @@ var secrets = []struct {
 	{"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----`)},
 	{"an access key", regexp.MustCompile(`\b(AKIA|ASIA)[0-9A-Z]{16}\b`)},
 	{"an API key", regexp.MustCompile(`\b(sk|pk|rk)-[A-Za-z0-9_-]{20,}\b`)},
-	{"a token", regexp.MustCompile(`\b(ghp|gho|ghs|glpat|xox[abp])[-_][A-Za-z0-9-]{16,}\b`)},
+	{"an API key", regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{35}\b`)},
+	{"an API key", regexp.MustCompile(`\b(sk|pk|rk)_(live|test)_[A-Za-z0-9]{16,}\b`)},
+	{"a token", regexp.MustCompile(`\b(gh[pousr]|github_pat|glpat|hf|npm|xox[abeprs])[-_][A-Za-z0-9_-]{16,}\b`)},
+	{"a token", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}`)},
+	{"a password", regexp.MustCompile(`\b[a-z][a-z0-9+.-]*://[^\s/:@]*:[^\s/:@]{4,}@[^\s/]`)},
 	{"a password", regexp.MustCompile(`(?i)\b(password|passwd|secret|api[_-]?key)\s*[:=]\s*[^\s$]{6,}`)},
 }
 
