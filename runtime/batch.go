@@ -55,6 +55,8 @@ type BatchResult struct {
 	Usage    Usage
 	Restored bool // it came from the journal
 	Err      error
+
+	passes spanSet // of Usage.ForwardPasses, nil if restored
 }
 
 // MarshalJSON writes index, what was kept, and value or error, and usage.
@@ -173,6 +175,7 @@ type batch struct {
 	running  int
 	finished int
 	used     cost
+	passes   int // of restored items
 	ran      int // finished and not restored
 	began    time.Time
 	report   *BatchReport
@@ -245,7 +248,7 @@ func (b *batch) run(ctx context.Context, items iter.Seq2[lang.Args, error]) (*Ba
 	}
 	b.progress()
 	slices.SortFunc(b.report.Failures, func(x, y BatchFailure) int { return cmp.Compare(x.Index, y.Index) })
-	b.report.Usage = b.used.usage()
+	b.report.Usage = b.usage()
 	b.report.Seconds = time.Since(b.began).Seconds()
 	return b.report, stop
 }
@@ -348,6 +351,7 @@ func (b *batch) one(ctx context.Context, it batchItem) (res BatchResult) {
 	if b.j != nil && b.o.Durable {
 		opts = append(opts, WithJournal(b.j.itemPath(it.index)+corrected), func(c *config) { c.fs = b.cfg.fs })
 	}
+	opts = append(opts, func(c *config) { c.passes = &res.passes })
 	report, err := RunGraph(ctx, b.be, b.g, b.funcs, it.args, opts...)
 	if report != nil {
 		res.Usage = report.Usage
@@ -394,9 +398,15 @@ func (b *batch) keep(d []batchDone) error {
 	return b.j.keep(d)
 }
 
+// usage is what all runs cost so far.
+func (b *batch) usage() Usage {
+	u := b.used.usage()
+	u.ForwardPasses += b.passes
+	return u
+}
+
 // settle counts a result.
 func (b *batch) settle(res BatchResult) {
-	b.waiting[res.Index] = res
 	b.finished++
 	b.report.Items++
 	if res.Restored {
@@ -412,6 +422,14 @@ func (b *batch) settle(res BatchResult) {
 	b.used.sum.SampledTokens += u.SampledTokens
 	b.used.sum.Without.ComputedTokens += u.Without.ComputedTokens
 	b.used.sum.Without.ForwardPasses += u.Without.ForwardPasses
+	for _, s := range res.passes { // runs share passes
+		b.used.spans.add(s)
+	}
+	if res.Restored {
+		b.passes += u.ForwardPasses
+	}
+	res.passes = nil
+	b.waiting[res.Index] = res
 	if res.Err != nil {
 		b.report.Failed++
 		if len(b.report.Failures) < maxFailuresKept {
@@ -466,7 +484,7 @@ func (b *batch) progress() {
 	if b.o.Progress == nil {
 		return
 	}
-	p := BatchProgress{Total: b.o.Total, Finished: b.finished, Failed: b.report.Failed, Restored: b.report.Restored, Running: b.running, Usage: b.used.usage()}
+	p := BatchProgress{Total: b.o.Total, Finished: b.finished, Failed: b.report.Failed, Restored: b.report.Restored, Running: b.running, Usage: b.usage()}
 	if s := time.Since(b.began).Seconds(); b.ran > 0 && s > 0 {
 		p.Rate = float64(b.ran) / s
 		if left := p.Total - p.Finished; left > 0 {

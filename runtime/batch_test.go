@@ -14,8 +14,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/puppet"
+	"github.com/coppice-run/coppice/backend/sim"
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
@@ -342,4 +345,37 @@ func TestReadCSV(t *testing.T) {
 	for range runtime.ReadCSV(strings.NewReader(""), inputs) {
 		t.Error("an empty file has an item")
 	}
+}
+
+// TestPassesOfABatch: a pass that several runs share counts once; those of restored
+// items are what their runs counted.
+func TestPassesOfABatch(t *testing.T) {
+	e, _, err := sim.New(sim.Options{Virtual: true})
+	require.NoError(t, err)
+	defer e.Close()
+	g := graphYAML(t, "inputs: {q: string}\nsteps:\n  - user: '${q}'\n  - gen: {name: a, max_tokens: 6, ignore_eos: true}\n  - return: a\n")
+	items := func(yield func(lang.Args, error) bool) {
+		for _, q := range []string{"one", "two", "three"} {
+			if !yield(lang.Args{"q": q}, nil) {
+				return
+			}
+		}
+	}
+	o := runtime.BatchOptions{Concurrency: 3, Journal: filepath.Join(t.TempDir(), "j")}
+	sum, most := 0, 0
+	o.Each = func(r runtime.BatchResult) error {
+		sum += r.Usage.ForwardPasses
+		most = max(most, r.Usage.ForwardPasses)
+		return nil
+	}
+	report, err := runtime.Batch(t.Context(), e, g, nil, items, o)
+	require.NoError(t, err)
+	if n := report.Usage.ForwardPasses; n < most || n > sum || most < 6 {
+		t.Errorf("%d passes, the most of one run %d, of all %d", n, most, sum)
+	}
+	want := sum
+	report, err = runtime.Batch(t.Context(), e, g, nil, items, o)
+	require.NoError(t, err)
+	require.Equal(t, 3, report.Restored)
+	require.Equal(t, want, report.Usage.ForwardPasses)
 }

@@ -103,6 +103,7 @@ type config struct {
 	limits      *Limits
 	sink        Sink
 	concurrency int
+	passes      *spanSet // takes those that the run used, if not nil
 	journal     string
 	backend     string
 	grace       time.Duration

@@ -109,6 +109,9 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 	}
 	report := r.m.Report()
 	report.Restored = r.restored
+	if r.cfg.passes != nil {
+		*r.cfg.passes = r.used.spans
+	}
 	if r.j != nil {
 		if jerr := r.j.end(err); err == nil {
 			err = jerr
