@@ -300,11 +300,13 @@ func TestServerIsOneThatTheSDKStarts(t *testing.T) {
 	ok, err := HasSearchAttributes(context.Background(), c, "own")
 	require.NoError(t, err)
 	require.False(t, ok, "tenant was not asked for")
-	_, err = Dial(context.Background(), DialOptions{Address: server.FrontendHostPort(), Namespace: "nobodys", Store: store})
+	other, err := Dial(context.Background(), DialOptions{Address: server.FrontendHostPort(), Namespace: "nobodys", Store: store})
 	if err == nil {
-		_, err = Start(context.Background(), c, nil, nil, StartOptions{})
+		defer other.Close()
+		_, err = Open(other, "nothing").Tree(context.Background())
 	}
-	require.Error(t, err)
+	require.ErrorContains(t, err, "nobodys", "there are no namespaces but those that were asked for")
+	require.NotErrorIs(t, err, ErrUnknownRun)
 }
 
 // TestServerAffinity: with affinity a run computes on two workers, each with a cache
