@@ -43,6 +43,13 @@
 // for it and takes the prefix from the tree, so the trunk of 32 branches that
 // arrive together is computed once.
 //
+// # Faults
+//
+// A pass that fails is computed again, each of its sequences alone, and only whose
+// own pass fails ends with the error. A panic in what is done for one request ends
+// that one. After any other the cache is thrown away and all begin again from
+// their tokens.
+//
 // # Same tokens
 //
 // The logits of a position depend on the tokens before it and on nothing else;

@@ -36,7 +36,8 @@ type Model interface {
 type KV interface {
 	// Forward computes the rows of a batch; logits has one slice of VocabSize
 	// for each output of each row, in order. What a row computes must not
-	// depend on the other rows, nor on how its sequence was cut into rows.
+	// depend on the other rows, nor on how its sequence was cut into rows. After
+	// an error the rows are computed again, each sequence in a batch of its own.
 	Forward(batch *model.Batch, logits [][]float32) error
 	// CopyPage copies the first tokens positions of page src to page dst.
 	CopyPage(dst, src int32, tokens int)
@@ -126,8 +127,8 @@ type Config struct {
 	// Clock tells the time since some start, by which the engine learns how long
 	// runs stay away. Nil for the system's.
 	Clock func() time.Duration
-	// Check recounts all pages after every step and panics in the loop, which
-	// fails the requests of the step, if the sum is wrong. For tests.
+	// Check recounts all pages after every step; if the sum is wrong the cache is
+	// thrown away and all begin again from their tokens. For tests.
 	Check bool
 	// Log receives what no request can be told. The default drops it.
 	Log *slog.Logger

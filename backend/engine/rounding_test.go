@@ -20,7 +20,7 @@ func TestRealRoundingOnWhatTheEmbeddedModelWrites(t *testing.T) {
 	if os.Getenv("COPPICE_MODELS") == "" {
 		t.Skip("COPPICE_MODELS is not set: it asks for the checks that take long, as attention in float32 does")
 	}
-	const alerts = 40
+	const alerts = 12
 	file, err := os.Open("../sapling/testdata/alerts.jsonl")
 	if err != nil {
 		t.Fatal(err)

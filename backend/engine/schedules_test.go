@@ -46,8 +46,8 @@ func TestRandomSchedulesOfAModel(t *testing.T) {
 		{name: "ggml", share: 1, load: tiny(model.Options{Arithmetic: model.GGML})},
 		{name: "sapling bf16", share: 1, load: embedded(model.Options{})},
 		{name: "sapling q8", share: 1, load: embedded(model.Options{KV: model.Int8})},
-		{name: "bf16", share: 9, load: tiny(model.Options{})},
-		{name: "q8", share: 8, load: tiny(model.Options{KV: model.Int8})},
+		{name: "bf16", share: 24, load: tiny(model.Options{})},
+		{name: "q8", share: 23, load: tiny(model.Options{KV: model.Int8})},
 	})
 }
 

@@ -146,6 +146,12 @@ func benchJump(_ *app, ctx context.Context, o *benchOptions) ([]benchRow, error)
 			benchRow{What: "with " + also.what + ": time (ratio: faster by)", Value: 1e3 * median(times), Unit: "ms", Ratio: ptr(median(off) / median(times))},
 		)
 	}
+	if o.backend == "" {
+		more, err := o.guessRows(ctx)
+		if rows = append(rows, more...); err != nil {
+			return rows, err
+		}
+	}
 	if o.grammar.tokenizer == "" {
 		return rows, nil
 	}
