@@ -36,6 +36,12 @@ type standing struct {
 // maxChildren bounds the children of a run at a time; a server takes 2,000.
 const maxChildren = 1000
 
+// maxStarting bounds the children whose start the server has not told yet. Each start
+// writes to the history of the run and reads what asked for it, together with all that
+// was asked for at once: of a thousand at once, the server puts most off for seconds,
+// and reads a thousand events for each.
+const maxStarting = 32
+
 // Child is a program that was handed over.
 type Child struct {
 	Task  string `json:"task"`
@@ -98,7 +104,19 @@ func (d *driver) child(ctx workflow.Context, f *flight) workflow.Future {
 	f.run, f.stands = opt.WorkflowID, in.Status
 	// The graph is a payload of its own: all children share it in the store.
 	f.child = workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, opt), WorkflowType, *in, d.in.Graph)
+	if d.in.Format > 2 {
+		f.starting = true
+		d.starting++
+	}
 	return f.child
+}
+
+// started notes that a child has begun, or is over.
+func (d *driver) started(f *flight) {
+	if f.starting {
+		f.starting = false
+		d.starting--
+	}
 }
 
 // below reports whether a task is a step of the program that another runs.
@@ -213,7 +231,7 @@ func (d *driver) childFailure(f *flight, err error) *runtime.Failure {
 // suspend asks the children that are open to hand over, each once.
 func (d *driver) suspend() {
 	for _, f := range d.order {
-		if d.flight[f.task.ID] == f && f.child != nil && !f.asked {
+		if d.flight[f.task.ID] == f && f.child != nil && !f.asked && !f.starting {
 			f.asked = true
 			f.child.SignalChildWorkflow(d.ctx, suspends, nil)
 		}
@@ -237,11 +255,43 @@ func (d *driver) childStands(s standing) {
 	}
 }
 
+// sent is an answer on its way to a child.
+type sent struct {
+	answer Answer
+	future workflow.Future
+}
+
+// send sends an answer to a child that has begun.
+func (d *driver) send(f *flight, a Answer) {
+	s := &sent{a, f.child.SignalChildWorkflow(d.ctx, Answers, a)}
+	if d.in.Format > 2 {
+		d.sent = append(d.sent, s)
+		d.watchSent(s)
+	}
+}
+
+// watchSent adds to the selector what becomes of an answer that was sent on. A child
+// may end before it gets it, since it was asked to hand over: then the answer waits for
+// it in the next history.
+func (d *driver) watchSent(s *sent) {
+	d.selector.AddFuture(s.future, func(fut workflow.Future) {
+		d.fired++
+		d.sent = slices.DeleteFunc(d.sent, func(x *sent) bool { return x == s })
+		if fut.Get(d.ctx, nil) != nil {
+			d.keep(s.answer)
+		}
+	})
+}
+
 // forward sends an answer on to the child that has its task, if one is open.
 func (d *driver) forward(a Answer) bool {
 	for _, f := range d.order {
 		if d.flight[f.task.ID] == f && f.child != nil && !f.asked && below(a.Task, f.task.ID) {
-			f.child.SignalChildWorkflow(d.ctx, Answers, a)
+			if f.starting {
+				f.held = append(f.held, a)
+			} else {
+				d.send(f, a)
+			}
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -235,6 +236,26 @@ func TestTimeOfARunIsOver(t *testing.T) {
 	}
 }
 
+// crowd has n programs that wait, each for a person.
+const crowd = `
+name: crowd
+inputs: {n: int}
+programs:
+  asker:
+    inputs: {who: int}
+    steps:
+    - wait: {name: ok, ask: "May ${who}?"}
+    - return: ok
+steps:
+- fork:
+    name: all
+    over: 1..n
+    steps:
+    - run: {name: sub, program: asker, with: {who: item}}
+    yield: sub
+- return: len(all)
+`
+
 const askingChild = `
 name: outer
 programs:
@@ -273,6 +294,51 @@ func TestChildIsAnswered(t *testing.T) {
 	got, err := r.run()
 	require.NoError(t, err)
 	require.JSONEq(t, "[true, false]", string(got.Value))
+}
+
+// TestAnswerComesLate: an answer that is on its way to a program which hands over
+// meanwhile is not lost.
+func TestAnswerComesLate(t *testing.T) {
+	r := newRig(t, puppet.Null{}, nil, askingChild, nil, StartOptions{})
+	r.env.RegisterDelayedCallback(func() {
+		v, err := r.env.QueryWorkflow(QueryTree)
+		require.NoError(t, err)
+		var tree Tree
+		require.NoError(t, v.Get(&tree))
+		require.Len(t, tree.Tasks, 2)
+		for i, x := range tree.Tasks {
+			require.NoError(t, r.env.SignalWorkflowByID(x.Run, suspends, nil))
+			r.env.SignalWorkflow(Answers, Answer{Task: x.Task + "/ok", Value: json.RawMessage(fmt.Sprint(i == 0))})
+		}
+	}, time.Hour)
+	got, err := r.run()
+	require.NoError(t, err)
+	require.JSONEq(t, "[true, false]", string(got.Value))
+}
+
+// TestFewProgramsBeginAtATime: of many programs the server is asked to start a few at
+// a time, and has as many open as a run may have.
+func TestFewProgramsBeginAtATime(t *testing.T) {
+	const n = 3*maxStarting + 1
+	r := newRig(t, puppet.Null{}, nil, crowd, lang.Args{"n": n}, StartOptions{})
+	asked := 0
+	r.env.SetOnChildWorkflowStartedListener(func(*workflow.Info, workflow.Context, converter.EncodedValues) {
+		v, err := r.env.QueryWorkflow(QueryTree)
+		require.NoError(t, err)
+		var tree Tree
+		require.NoError(t, v.Get(&tree))
+		asked++
+		require.LessOrEqual(t, len(tree.Tasks), asked+maxStarting)
+	})
+	r.env.RegisterDelayedCallback(func() {
+		require.Equal(t, n, asked)
+		for i := range n {
+			r.env.SignalWorkflow(Answers, Answer{Task: fmt.Sprintf("all[%d]/sub/ok", i), Value: json.RawMessage("true")})
+		}
+	}, time.Hour)
+	got, err := r.run()
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(n), string(got.Value))
 }
 
 func TestChildrenAreCancelled(t *testing.T) {

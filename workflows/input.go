@@ -13,8 +13,9 @@ import (
 
 // inputFormat is the version of Input that is written. It changes when a worker
 // of the old one would misread the new, or drive the run another way: a run keeps
-// the format that it began with. 2: Ends; new histories are worth what they cost.
-const inputFormat = 2
+// the format that it began with. 2: Ends; new histories are worth what they cost. 3:
+// programs begin a few at a time.
+const inputFormat = 3
 
 // Input is what the workflow of a run is given: the program itself, so that a run
 // ends on the graph that it began with, whatever is deployed meanwhile.

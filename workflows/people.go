@@ -149,9 +149,7 @@ func (d *driver) answered(a Answer) {
 	}
 	f, err := d.waiting(a.Task)
 	if err != nil {
-		if !slices.ContainsFunc(d.early, func(e Answer) bool { return e.Task == a.Task }) && !d.m.Finished(a.Task) {
-			d.early = append(d.early, a)
-		}
+		d.keep(a)
 		return
 	}
 	v, err := f.task.Wait.Check(a.Value)
@@ -160,6 +158,13 @@ func (d *driver) answered(a Answer) {
 		return
 	}
 	d.apply(f, runtime.Result{Task: a.Task, Value: v})
+}
+
+// keep keeps an answer until its task is there.
+func (d *driver) keep(a Answer) {
+	if !slices.ContainsFunc(d.early, func(e Answer) bool { return e.Task == a.Task }) && !d.m.Finished(a.Task) {
+		d.early = append(d.early, a)
+	}
 }
 
 // await makes a task wait: until its time is over, or for what somebody says. An

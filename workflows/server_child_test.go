@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,25 +169,6 @@ func TestServerChildrenEnd(t *testing.T) {
 	}
 }
 
-const crowd = `
-name: crowd
-inputs: {n: int}
-programs:
-  asker:
-    inputs: {who: int}
-    steps:
-    - wait: {name: ok, ask: "May ${who}?"}
-    - return: ok
-steps:
-- fork:
-    name: all
-    over: 1..n
-    steps:
-    - run: {name: sub, program: asker, with: {who: item}}
-    yield: sub
-- return: len(all)
-`
-
 // TestServerChildrenWait: a run whose programs all wait is found as one that waits,
 // and ends when they are answered, over new histories.
 func TestServerChildrenWait(t *testing.T) {
@@ -200,6 +182,29 @@ func TestServerChildrenWait(t *testing.T) {
 		return err == nil && c.Count == n
 	}, 5*time.Minute, 200*time.Millisecond)
 	s.listed(t, `program = "crowd" and status = "waiting"`, "crowd")
+	for i := range n {
+		require.NoError(t, run.Leave(ctx, Answer{Task: fmt.Sprintf("all[%d]/sub/ok", i), Value: json.RawMessage("true")}))
+	}
+	report, err := run.Report(ctx)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(n), string(report.Value))
+}
+
+// TestServerManyPrograms: a run has many programs open at a time, each of which waits
+// for a person; what they are told comes while they begin, while they wait and while
+// the run goes on in new histories, and all of it arrives. COPPICE_PROGRAMS=1000 for as
+// many as a run may have open.
+func TestServerManyPrograms(t *testing.T) {
+	n := 150
+	if s := os.Getenv(envPrograms); s != "" {
+		var err error
+		n, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	s := newSite(t, newModel(t, 0))
+	ctx := context.Background()
+	run, err := Start(ctx, s.client, program(t, crowd), lang.Args{"n": n}, StartOptions{Name: "many"})
+	require.NoError(t, err)
 	for i := range n {
 		require.NoError(t, run.Leave(ctx, Answer{Task: fmt.Sprintf("all[%d]/sub/ok", i), Value: json.RawMessage("true")}))
 	}

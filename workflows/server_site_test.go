@@ -33,10 +33,11 @@ import (
 // These tests need a real Temporal server, and so a build tag: make test-temporal.
 
 const (
-	envServer = "COPPICE_TEMPORAL"    // path of coppice-temporal
-	envKills  = "COPPICE_KILLS"       // how often TestServerKilled kills
-	envWorker = "COPPICE_TEST_WORKER" // this test binary is a worker; JSON of workerArgs
-	envEngine = "COPPICE_TEST_ENGINE" // this test binary is an engine; its address
+	envServer   = "COPPICE_TEMPORAL"    // path of coppice-temporal
+	envKills    = "COPPICE_KILLS"       // how often TestServerKilled kills
+	envPrograms = "COPPICE_PROGRAMS"    // how many TestServerManyPrograms has
+	envWorker   = "COPPICE_TEST_WORKER" // this test binary is a worker; JSON of workerArgs
+	envEngine   = "COPPICE_TEST_ENGINE" // this test binary is an engine; its address
 )
 
 type workerArgs struct {

@@ -55,8 +55,10 @@ type driver struct {
 	shown    string            // status that the search attribute has
 
 	children  int      // child workflows that are open
+	starting  int      // those of them that have not begun yet
 	handed    []Child  // programs that wait to be started again
 	early     []Answer // that came before their task
+	sent      []*sent  // answers on their way to children
 	stopped   bool     // cancelled
 	late      bool     // the run's deadline is over
 	continued bool     // no new work is begun: the run goes on in a new history
@@ -78,10 +80,12 @@ type flight struct {
 	home    string          // the worker's own queue that it was sent to
 	before  *progress       // of a worker that was lost
 
-	child  workflow.ChildWorkflowFuture // of a program; nil of all else
-	run    string                       // its workflow id
-	asked  bool                         // to hand over
-	stands string                       // its status, where runs have search attributes
+	child    workflow.ChildWorkflowFuture // of a program; nil of all else
+	run      string                       // its workflow id
+	starting bool                         // it has not begun yet
+	held     []Answer                     // that it is sent when it has
+	asked    bool                         // to hand over
+	stands   string                       // its status, where runs have search attributes
 }
 
 // run is the workflow.
@@ -216,7 +220,7 @@ func (d *driver) drive(outer workflow.Context) (*Outcome, error) {
 		if !d.continued && (d.suspended || d.full(outer)) {
 			d.continued = true
 		}
-		if d.continued && d.inFlight == 0 && d.children == 0 {
+		if d.continued && d.inFlight == 0 && d.children == 0 && len(d.sent) == 0 {
 			return d.again(outer)
 		}
 		if err := d.overBudget(); err != nil {
@@ -228,7 +232,7 @@ func (d *driver) drive(outer workflow.Context) (*Outcome, error) {
 			d.suspend()
 		}
 		d.status(d.stands())
-		if len(d.flight) == 0 {
+		if len(d.flight) == 0 && len(d.sent) == 0 {
 			return nil, d.programError(errors.New("workflows: internal error: the run is not over and nothing is to be done"))
 		}
 		if d.rests() && !workflow.IsReplaying(outer) {
@@ -271,6 +275,9 @@ func (d *driver) arm(outer workflow.Context) {
 	for _, f := range d.order {
 		d.watch(f)
 	}
+	for _, s := range d.sent {
+		d.watchSent(s)
+	}
 }
 
 func (d *driver) wake() { d.arrived.SendAsync(struct{}{}) }
@@ -279,6 +286,16 @@ func (d *driver) wake() { d.arrived.SendAsync(struct{}{}) }
 func (d *driver) watch(f *flight) {
 	if f.future == nil {
 		return
+	}
+	if f.starting {
+		d.selector.AddFuture(f.child.GetChildWorkflowExecution(), func(workflow.Future) {
+			d.fired++
+			d.started(f)
+			for _, a := range f.held {
+				d.send(f, a)
+			}
+			f.held = nil
+		})
 	}
 	d.selector.AddFuture(f.future, func(fut workflow.Future) {
 		d.fired++
@@ -329,6 +346,7 @@ func (d *driver) drop(f *flight) {
 	switch {
 	case f.task.Program != nil:
 		d.children--
+		d.started(f)
 	case f.activity():
 		d.inFlight--
 	}
@@ -343,15 +361,18 @@ func (d *driver) launch() {
 		return
 	}
 	room := d.in.Window - d.inFlight
-	children := d.children
+	children, starting := d.children, d.starting
 	var begin, later []runtime.Task
 	for _, t := range d.queue {
 		if t.Program != nil {
-			if children >= maxChildren {
+			if children >= maxChildren || starting >= maxStarting {
 				later = append(later, t)
 				continue
 			}
 			children++
+			if d.in.Format > 2 {
+				starting++
+			}
 		} else if t.Sleep == nil && t.Wait == nil && !d.undecidable(t.ID) {
 			if room <= 0 {
 				later = append(later, t)

@@ -57,6 +57,7 @@ type Options struct {
 	Program string    // default: what Find finds
 	Log     io.Writer // of the server; default: the file server.log in the folder
 	Wait    time.Duration
+	Memory  bool // keep nothing on the disk: what runs had come to is gone with the server
 }
 
 // Server is a server that this process uses.
@@ -146,8 +147,10 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		defer f.Close() // the server has its own
 		out = f
 	}
-	args := []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", strconv.Itoa(port),
-		"--db-filename", filepath.Join(s.folder, "temporal.db"), "--log-level", "error"}
+	args := []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", strconv.Itoa(port), "--log-level", "error"}
+	if !o.Memory {
+		args = append(args, "--db-filename", filepath.Join(s.folder, "temporal.db"))
+	}
 	attrs := workflows.SearchAttributes()
 	names := make([]string, 0, len(attrs))
 	for name := range attrs {

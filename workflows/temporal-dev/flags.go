@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // levels are the values of --log-level; "never" writes no log.
@@ -120,6 +121,13 @@ func defaults() map[string]any {
 		"history.transferprocessormaxpollrps":   1000,
 		"history.timerprocessormaxpollrps":      1000,
 		"history.visibilityprocessormaxpollrps": 1000,
+		// A run with many programs is what all of them write to at once. In turn, not
+		// each again after a while, the longer the more often it was in vain.
+		"history.taskschedulerenableexecutionqueuescheduler": true,
+		"history.cachenonusercontextlocktimeout":             3 * time.Second,
+		// What asked for a program is read when it begins and when it ends: from memory,
+		// not from the file together with all that was asked for at the same time.
+		"history.eventscachemaxsizebytes": 64 << 20,
 		// One partition: no task waits in a partition that nobody polls.
 		"matching.numtaskqueuereadpartitions":  1,
 		"matching.numtaskqueuewritepartitions": 1,
