@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -181,12 +182,20 @@ func TestDeepAndLarge(t *testing.T) {
 		"big":      `{"type":"string","minLength":5000,"maxLength":6000,"pattern":"a[^b]*b"}`,
 		"multiple": `{"type":"integer","multipleOf":9999,"minimum":123456789}`,
 	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		start := time.Now()
 		err := compileError(Spec{JSONSchema: []byte(s)})
+		took := time.Since(start).Round(time.Millisecond)
+		runtime.ReadMemStats(&after)
 		if err != nil && !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
-		t.Logf("%s: %v in %v", name, err, time.Since(start).Round(time.Millisecond))
+		mb := (after.TotalAlloc - before.TotalAlloc) >> 20
+		if mb > 512 {
+			t.Errorf("%s: compiling allocates %d MiB in all", name, mb)
+		}
+		t.Logf("%s: %v in %v, %d MiB allocated in all", name, err, took, mb)
 	}
 }
 
