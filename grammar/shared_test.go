@@ -1,13 +1,18 @@
 package grammar
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // sharedFile opens a file of the shared test data, or skips the test.
@@ -62,7 +67,47 @@ func TestMaskbench(t *testing.T) {
 	}
 }
 
-// TestMaskbenchStress compiles the largest schemas, or refuses them in time.
+// TestMaskbenchStress compiles the largest schemas, or refuses them, within
+// 256 MiB of allocations in all.
 func TestMaskbenchStress(t *testing.T) {
-	checkShared(t, "data/grammar/maskbench_stress.jsonl.gz", CheckOptions{})
+	const name = "data/grammar/maskbench_stress.jsonl.gz"
+	checkShared(t, name, CheckOptions{})
+	raw, err := io.ReadAll(sharedFile(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(raw) {
+		var l struct {
+			ID     string
+			Schema json.RawMessage
+		}
+		if err := json.Unmarshal(line, &l); err != nil {
+			t.Fatal(err)
+		}
+		cost := costOf(func() { err = compileError(Spec{JSONSchema: l.Schema}) })
+		if cost.bytes > 256<<20 {
+			t.Errorf("%s allocates %d MiB", l.ID, cost.bytes>>20)
+		}
+		t.Logf("%s: %.60v, %v", l.ID, err, cost)
+	}
+}
+
+// cost is the time that something took and the bytes that it allocated in all.
+type cost struct {
+	took  time.Duration
+	bytes uint64
+}
+
+func (c cost) String() string {
+	return fmt.Sprintf("%v, %d MiB allocated in all", c.took.Round(time.Millisecond), c.bytes>>20)
+}
+
+func costOf(work func()) cost {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	work()
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	return cost{took, after.TotalAlloc - before.TotalAlloc}
 }
