@@ -70,6 +70,10 @@ func (s State) Mask(bits []uint64) {
 	if e == nil {
 		m := s.g.m
 		m.mu.Lock()
+		if m.fixedMask(s.at, bits) {
+			m.mu.Unlock()
+			return
+		}
 		e = m.maskOf(s.at)
 		m.mu.Unlock()
 	}
