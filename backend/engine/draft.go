@@ -22,7 +22,8 @@ type drafts struct {
 	n       int    // at the end of the sequence
 	spelled int    // the first of them that the constraint spells
 	width   int    // how many to make, 0 before the first
-	void    uint64 // pass whose further logits are of no use
+	void    uint64 // pass whose logits from a position on are of no use
+	from    int    // that position
 	tried   int
 	guessed int // of those tried, the right ones
 }
@@ -34,7 +35,7 @@ const (
 )
 
 // drop takes the guesses off the sequence. If some are computed already, that
-// is undone, and the rest of the pass is void.
+// is undone, and what the pass says behind them is void.
 func (d *drafts) drop(s *sequence, pass uint64) {
 	if d.n == 0 {
 		return
@@ -43,7 +44,7 @@ func (d *drafts) drop(s *sequence, pass uint64) {
 	d.n, d.spelled = 0, 0
 	if s.computed > len(s.tokens) {
 		s.computed = len(s.tokens)
-		d.void = pass
+		d.void, d.from = pass, s.computed
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -166,6 +167,44 @@ func TestFewTokensGuessIfTheyAgree(t *testing.T) {
 		got := s.tokens[len(c.tokens):]
 		if len(got) != d.n || len(got) < len(c.want) || len(c.want) == 0 && len(got) > 0 || !slices.Equal(got[:len(c.want)], c.want) {
 			t.Errorf("behind %v it guesses %v, wanted %v", c.tokens, got, c.want)
+		}
+	}
+}
+
+// TestGuessesThatForcedTextProvesRight: they keep the log-probabilities that their pass
+// gave, also where the text ends before the last of them.
+func TestGuessesThatForcedTextProvesRight(t *testing.T) {
+	for _, stop := range []string{"none", "s:s", "so", "and", "n"} {
+		var want *backend.Result
+		for _, drafts := range []int{0, 4, 8} {
+			e := newFake(t, func(c *Config, m *fakeModel) {
+				c.Drafts = drafts
+				m.script = func(tokens []backend.Token) backend.Token {
+					last := tokens[len(tokens)-3:]
+					for at := len(tokens) - 1; at >= 3; at-- {
+						if slices.Equal(tokens[at-3:at], last) {
+							return tokens[at]
+						}
+					}
+					return -1
+				}
+			})
+			got := mustGenerate(t, e, &backend.Request{
+				Turns: []backend.Turn{raw(strings.Repeat("high:the:high:is:so:and:on:", 3))}, MaxTokens: 60, Logprobs: true, Top: 2, Stop: []string{stop},
+				Constraint: backend.Constraint{Regex: `(high|low):the:(high|low):is:so:and:on:(high|low):z`},
+			})
+			if want == nil {
+				want = got
+			}
+			if !reflect.DeepEqual(got.Part, want.Part) || !slices.Equal(got.Logprobs, want.Logprobs) || !reflect.DeepEqual(got.Top, want.Top) {
+				t.Errorf("stop at %q, %d drafts: %+v, without %+v", stop, drafts, got, want)
+			}
+			if n := e.Stats().Rebuilt; n > 0 {
+				t.Errorf("stop at %q, %d drafts: what was computed was thrown away %d times", stop, drafts, n)
+			}
+			if passes(got.Usage) > passes(want.Usage) {
+				t.Errorf("stop at %q, %d drafts: %d passes, %d without", stop, drafts, passes(got.Usage), passes(want.Usage))
+			}
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (g *generation) wants(s *sequence, pos int) bool {
 // logits draws the token after pos if that is the last one that is certain, and
 // else gives the log-probability of the token that is there.
 func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
-	if g.drafts.void == e.pass {
+	if g.drafts.void == e.pass && pos >= g.drafts.from {
 		return
 	}
 	if pos < len(s.tokens)-1-g.drafts.n {
@@ -83,6 +83,9 @@ func (g *generation) logits(e *Engine, s *sequence, pos int, logits []float32) {
 			e.sched.remove(s)
 			e.finish(s, nil)
 		}
+		return
+	}
+	if g.finished {
 		return
 	}
 	t, err := g.draw(s, pos+1, logits)
