@@ -6,8 +6,8 @@
 //
 // and in another terminal, now or tomorrow:
 //
-//	coppice approve incident.journal            what it asks
-//	coppice approve incident.journal approved   yes
+//	coppice approve incident.journal                      what it asks, and by which name
+//	coppice approve incident.journal when/then/approved   yes
 package main
 
 import (

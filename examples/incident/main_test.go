@@ -35,6 +35,7 @@ func TestPagesOnce(t *testing.T) {
 	list, err := runtime.Waiting(journal)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+	require.Equal(t, "when/then/approved", list[0].Task) // as the command in the doc comment says
 	require.Contains(t, list[0].Wait.Ask, "Severity critical. Page somebody for: disk full?")
 	require.NoError(t, runtime.LeaveAnswer(journal, list[0].Task, json.RawMessage("true"), "me"))
 
