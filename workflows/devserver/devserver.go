@@ -89,17 +89,29 @@ func Use(ctx context.Context, folder string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{folder: folder, users: users, done: make(chan struct{})}
+	s := &Server{folder: folder, users: users}
 	if r, err := s.read(); err == nil && reachable(r.Address) {
 		s.Address = r.Address
 		return s, nil
 	}
-	if err := s.start(ctx, o); err != nil {
-		users.Close()
-		return nil, err
+	// A server that ends at once may have lost one of its ports, which were free a
+	// moment before, to another process.
+	for try := 1; ; try++ {
+		err := s.start(ctx, o)
+		if err == nil {
+			return s, nil
+		}
+		if try == starts || !errors.Is(err, errEnded) {
+			users.Close()
+			return nil, err
+		}
 	}
-	return s, nil
 }
+
+// starts is how often a server is started that ends at once.
+const starts = 3
+
+var errEnded = errors.New("it ended at once")
 
 func (s *Server) file() string { return filepath.Join(s.folder, "server.json") }
 
@@ -131,6 +143,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if o.Wait <= 0 {
 		o.Wait = 2 * time.Minute // a server that fails ends before that
 	}
+	s.done = make(chan struct{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -166,21 +179,29 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err := s.cmd.Start(); err != nil {
 		return fmt.Errorf("%w: %w", workflows.ErrNoServer, err)
 	}
-	go func() { s.cmd.Wait(); close(s.done) }()
+	go func(cmd *exec.Cmd, done chan struct{}) { cmd.Wait(); close(done) }(s.cmd, s.done)
 	s.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	ctx, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	ended := func() error {
+		return fmt.Errorf("%w: %s: %w; its log: %s", workflows.ErrNoServer, o.Program, errEnded, logName)
+	}
 	for !reachable(s.Address) {
 		select {
 		case <-tick.C:
 		case <-s.done:
-			return fmt.Errorf("%w: %s ended at once; its log: %s", workflows.ErrNoServer, o.Program, logName)
+			return ended()
 		case <-ctx.Done():
 			s.cmd.Process.Kill()
 			return fmt.Errorf("%w: %s does not answer at %s: %w; its log: %s", workflows.ErrNoServer, o.Program, s.Address, context.Cause(ctx), logName)
 		}
+	}
+	select {
+	case <-s.done: // it is another process that answers
+		return ended()
+	default:
 	}
 	data, err := json.Marshal(running{s.cmd.Process.Pid, s.Address})
 	if err == nil {

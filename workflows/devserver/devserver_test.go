@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,8 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// TestServerThatEndsAtOnce: its log is named, and the folder can be used again.
+// TestServerThatEndsAtOnce: it is started again, its log is named, and
+// the folder can be used again.
 func TestServerThatEndsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
@@ -41,6 +43,13 @@ func TestServerThatEndsAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "no such flag\n", string(data))
 	}
+	count := filepath.Join(t.TempDir(), "count")
+	t.Setenv("COUNT", count)
+	_, err := Use(context.Background(), dir, Options{Program: script(t, "echo x >>\"$COUNT\"; exit 3\n")})
+	require.ErrorIs(t, err, workflows.ErrNoServer)
+	data, err := os.ReadFile(count)
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat("x\n", starts), string(data)) // another process may have its port
 }
 
 // TestServerThatNeverAnswers is killed when the time is over.
