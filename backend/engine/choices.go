@@ -246,6 +246,8 @@ func (e *Engine) adopt(s *sequence) {
 			return
 		}
 		e.totals.Chosen++
+		e.current = s
 		g.logits(e, s, s.computed-1, e.buffers[best.logits+out])
+		e.current = nil
 	}
 }

@@ -185,6 +185,27 @@ func TestPanicInAJob(t *testing.T) {
 	}
 }
 
+// TestPanicWhileClosing: an engine ends in order all the same.
+func TestPanicWhileClosing(t *testing.T) {
+	e, err := build(Config{Model: &fakeModel{context: 512, vocab: fakeVocab}, Tokenizer: fakeTokenizer{}, Template: chatML{}, Fingerprint: "f", Pages: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, s, err := e.submitGeneration(t.Context(), &backend.Request{Turns: []backend.Turn{raw("x")}, IgnoreEOS: true}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.receive()
+	e.round()
+	s.h = nil // whatever is done with it now is wrong
+	e.post(func() { panic(errFault) })
+	e.closed = true
+	e.loop()
+	if _, err := g.out.wait(t.Context(), nil); !errors.Is(err, backend.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // TestPanicsForOneRequest: what is done for one request alone fails that one, and it is
 // told.
 func TestPanicsForOneRequest(t *testing.T) {

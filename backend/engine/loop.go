@@ -20,7 +20,7 @@ func (e *Engine) loop() {
 	e.await()
 	all := slices.Concat(e.sched.running, e.sched.waiting)
 	for _, s := range all {
-		e.sched.remove(s)
+		e.guard(func() { e.sched.remove(s) })
 		e.finish(s, backend.ErrClosed)
 	}
 	e.mu.Lock()
@@ -32,7 +32,7 @@ func (e *Engine) loop() {
 		e.finish(s, backend.ErrClosed)
 	}
 	for _, job := range jobs {
-		job()
+		e.guard(job)
 	}
 }
 
