@@ -11,7 +11,8 @@ import (
 // it must:
 //
 //	a pass fails, or panics       its sequences are computed again, each in a pass of its
-//	                              own; whose own pass fails too ends with the error
+//	                              own without guesses; whose own pass fails too ends
+//	                              with the error
 //	what is done for one request  that one ends with an error
 //	panics
 //	all else panics, a check of   nobody ends: all begin again from their tokens, but for
@@ -42,7 +43,7 @@ func (e *Engine) spoiled(err error) {
 		if q.ended || e.left(q) {
 			continue
 		}
-		if len(e.steps) == 1 {
+		if e.itsOwn(q) {
 			e.sched.remove(q)
 			e.finish(q, err)
 			continue
@@ -51,6 +52,13 @@ func (e *Engine) spoiled(err error) {
 		q.alone = true
 		e.sched.unguess(q)
 	}
+}
+
+// itsOwn reports whether the pass under way computes what q needs for certain, and
+// nothing else: no other sequence, no guess and no row ahead.
+func (e *Engine) itsOwn(q *sequence) bool {
+	g, ok := q.task.(*generation)
+	return len(e.steps) == 1 && (q.alone || !ok || g.drafts.n == 0 && len(e.branches) == 0)
 }
 
 // isolate leaves one sequence in a plan in which one is to be alone.
@@ -91,8 +99,8 @@ func (e *Engine) rebuild(reason any) {
 	failed := map[*sequence]bool{culprit: true}
 	if computing {
 		for _, w := range e.steps { // all that are not there any more have ended
+			failed[w.seq] = e.itsOwn(w.seq)
 			w.seq.alone = true
-			failed[w.seq] = len(e.steps) == 1
 		}
 	}
 	for _, q := range all {
