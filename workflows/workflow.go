@@ -185,7 +185,7 @@ func (d *driver) open(ctx workflow.Context) error {
 // unfit ends a workflow task that this worker cannot carry out. The run does not
 // fail: the server gives the task to workers again until one can.
 func (d *driver) unfit(format string, args ...any) {
-	msg := fmt.Sprintf("run "+d.in.Name+" "+format, args...)
+	msg := "run " + d.in.Name + " " + fmt.Sprintf(format, args...)
 	d.w.trouble(d.in.Name, msg)
 	panic(msg)
 }

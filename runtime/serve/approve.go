@@ -61,6 +61,9 @@ func (k *questions) event(e *runtime.Event) {
 	defer k.mu.Unlock()
 	switch e.Kind {
 	case runtime.NodeStarted:
+		if e.Ask == nil { // told by a worker that does not say what is asked
+			return
+		}
 		q := &question{
 			Question: e.Ask, task: e.Task, node: e.Node, branch: e.Branch, since: e.Time,
 			answer: make(chan json.RawMessage, 1), done: make(chan struct{}),

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -138,6 +139,34 @@ func TestSenderIsBounded(t *testing.T) {
 	require.Equal(t, allEvents, s.waiting)
 	close(hold)
 	require.NoError(t, s.Close(t.Context()))
+}
+
+// TestRefusedForGood: a run of which a receiver takes nothing keeps no other from being
+// told, and nothing of it is kept.
+func TestRefusedForGood(t *testing.T) {
+	r := NewReceiver("")
+	refusals := 0
+	s := NewSender(func(ctx context.Context, batches []Batch) ([]string, error) {
+		if slices.ContainsFunc(batches, func(b Batch) bool { return b.Run == "bad" }) {
+			refusals++
+			return nil, fmt.Errorf("post: %w", &RefusedError{Status: http.StatusBadRequest, Message: "no"})
+		}
+		return r.Post(ctx, batches)
+	})
+	got := newReader(t)
+	f, err := r.Follow("good", nil, got)
+	require.NoError(t, err)
+	defer f.Close()
+	bad, good := s.Sink("bad"), s.Sink("good")
+	bad.Emit(runtime.Event{Seq: 1, Kind: runtime.RunStarted})
+	good.Emit(runtime.Event{Seq: 1, Kind: runtime.RunStarted})
+	good.Emit(runtime.Event{Seq: 2, Kind: runtime.RunFinished})
+	<-f.Over()
+	bad.Emit(runtime.Event{Seq: 2, Kind: runtime.RunFinished})
+	require.NoError(t, s.Close(t.Context()))
+	require.Len(t, got.events, 2)
+	require.LessOrEqual(t, refusals, 2)
+	require.Zero(t, s.waiting)
 }
 
 // TestToldSaysWhatIsNew: the same trouble is told once, its end too, and the end of the

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -150,6 +151,9 @@ func (s *Sender) work(ctx context.Context) {
 				wait = restless
 				continue
 			}
+			if forGood(err) && s.sort(ctx, batches) {
+				continue
+			}
 			later, wait = wait, min(2*wait, patient)
 		}
 		if later <= 0 {
@@ -168,6 +172,44 @@ func (s *Sender) work(ctx context.Context) {
 			return
 		}
 		again.Stop()
+	}
+}
+
+// forGood reports whether the same post is refused again, whoever asks and when.
+func forGood(err error) bool {
+	var r *RefusedError
+	return errors.As(err, &r) && (r.Status == http.StatusBadRequest || r.Status == http.StatusRequestEntityTooLarge)
+}
+
+// sort posts the batches of a refused post one by one, so that a run of which nothing
+// can be told keeps no other from being told. That run is told no more of: its history
+// has it all. sort reports whether no batch is left over.
+func (s *Sender) sort(ctx context.Context, batches []Batch) bool {
+	for _, b := range batches {
+		one := []Batch{b}
+		unknown, err := s.post(ctx, one)
+		switch {
+		case err == nil:
+			s.taken(one, unknown)
+		case forGood(err):
+			s.drop(b.Source)
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// drop forgets a source.
+func (s *Sender) drop(source string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.boxes, func(o *outbox) bool { return o.source == source })
+	o := s.boxes[i]
+	s.waiting -= len(o.events)
+	o.events, o.passing, o.dropped = nil, 0, true
+	if s.boxes = slices.Delete(s.boxes, i, i+1); len(s.boxes) == 0 {
+		close(s.idle)
 	}
 }
 
