@@ -49,7 +49,7 @@ func (e *Engine) spoiled(err error) {
 			continue
 		}
 		q.land()
-		q.alone = true
+		q.isolate()
 		e.sched.unguess(q)
 	}
 }
@@ -60,6 +60,11 @@ func (e *Engine) itsOwn(q *sequence) bool {
 	g, ok := q.task.(*generation)
 	return len(e.steps) == 1 && (q.alone || !ok || g.drafts.n == 0 && len(e.branches) == 0)
 }
+
+// isolate lets q be alone until it is past the place where a pass with it failed. A
+// pass before that, as where it begins again, says nothing of the fault: two of which
+// one fails would go on together, and fail, for ever.
+func (q *sequence) isolate() { q.alone, q.fault = true, max(q.fault, q.computed) }
 
 // isolate leaves one sequence in a plan in which one is to be alone.
 func (s *scheduler) isolate(plan []work) []work {
@@ -100,7 +105,7 @@ func (e *Engine) rebuild(reason any) {
 	if computing {
 		for _, w := range e.steps { // all that are not there any more have ended
 			failed[w.seq] = e.itsOwn(w.seq)
-			w.seq.alone = true
+			w.seq.isolate()
 		}
 	}
 	for _, q := range all {

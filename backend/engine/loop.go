@@ -244,10 +244,10 @@ func (e *Engine) deliver(err error, start time.Time) {
 			continue
 		}
 		w.seq.land()
-		w.seq.alone = false
 		w.seq.usage.pass(e.id, e.pass, w.n)
 		e.totals.Computed += uint64(w.n)
 		e.sched.progress(w.seq, w.n)
+		w.seq.alone = w.seq.alone && w.seq.computed <= w.seq.fault
 		if g, ok := w.seq.task.(*generation); ok && g.listened && g.req.Progress && w.seq.prefilling() {
 			g.out.send([]backend.Delta{{PromptDone: w.seq.computed, PromptTokens: w.seq.prompt}})
 		}

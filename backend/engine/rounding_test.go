@@ -20,6 +20,9 @@ func TestRealRoundingOnWhatTheEmbeddedModelWrites(t *testing.T) {
 	if os.Getenv("COPPICE_MODELS") == "" {
 		t.Skip("COPPICE_MODELS is not set: it asks for the checks that take long, as attention in float32 does")
 	}
+	if testing.Short() {
+		t.Skip("attention in float32 takes minutes under the race detector: run without -short")
+	}
 	const alerts = 12
 	file, err := os.Open("../sapling/testdata/alerts.jsonl")
 	if err != nil {

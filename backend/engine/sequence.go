@@ -46,7 +46,8 @@ type sequence struct {
 	admitted bool   // was running at least once
 	front    bool   // goes before all that were never admitted
 	child    bool   // part of another request
-	alone    bool   // was in a pass that failed: its next one has no other
+	alone    bool   // was in a pass that failed: until it is past fault, no other is in its own
+	fault    int    // tokens computed when a pass with it failed, at most
 	restarts int    // see maxRestarts
 	ended    bool
 	ctx      context.Context
