@@ -97,6 +97,9 @@ func TestPatternsAgainstNode(t *testing.T) {
 	if node == "" {
 		t.Skip("COPPICE_NODE is not set: it names the node program to compare with")
 	}
+	if testing.Short() {
+		t.Skip("100,000 texts: run without -short")
+	}
 	rnd := rand.New(rand.NewPCG(171, 72))
 	var in bytes.Buffer
 	var cases []ecmaCase
