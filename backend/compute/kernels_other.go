@@ -13,11 +13,8 @@ func gemmUnpacked(Kind, *gemmArgs, int)  {}
 func quantise(a *Acts, form Form, first, t, at, block int, x []float32) {
 	quantiseGo(a, form, first, t, at, block, x)
 }
-func scores(a *scoreArgs, t int) { scoresGo(a, t) }
-func mix(a *mixArgs, t int)      { mixGo(a, t) }
-
-const softmaxLines = 0
-
+func scores(a *scoreArgs, t int)                                         { scoresGo(a, t) }
+func mix(a *mixArgs, t int)                                              { mixGo(a, t) }
 func softmax(s []float32, _ []uint16, _ *uint16, _ int) (m, sum float32) { return softmaxGo(s) }
 func scores8(a *score8Args, t int)                                       { scores8Go(a, t) }
 func mix8(a *mix8Args, t int)                                            { mix8Go(a, t) }
@@ -33,6 +30,8 @@ func blend(dst, x []float32, a, b float32)                               { blend
 func hasTop(bool) bool                                   { return false }
 func topOf([]float32, []uint64) (m float32, bits uint32) { return 0, 0 }
 func find(x []float32, _ float32) int                    { return len(x) }
+
+const softmaxLines = 0
 
 const dotPeakMACs, floatPeakMACs, brainPeakMACs = goPeakMACs, goPeakMACs, 0
 

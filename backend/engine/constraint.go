@@ -190,8 +190,9 @@ func grammarTags(t *backend.Tags) *grammar.Tags {
 // Vocab returns the tokens of the model as grammars see them.
 func (e *Engine) Vocab() (*grammar.Vocab, error) { return e.grammars.vocab() }
 
-// newVocab prepares the vocabulary of a tokenizer for grammars.
-func newVocab(tok Tokenizer, end []backend.Token) (*grammar.Vocab, error) {
+// NewVocab prepares the vocabulary of a tokenizer for grammars; end are the tokens that
+// end a generation.
+func NewVocab(tok Tokenizer, end []backend.Token) (*grammar.Vocab, error) {
 	tokens := make([][]byte, tok.Size())
 	for i := range tokens {
 		if id := backend.Token(i); !tok.IsControl(id) {

@@ -296,7 +296,7 @@ func build(cfg Config) (*Engine, error) {
 	e.compiler = newCompiler(cfg.Tokenizer, tmpl, cfg.Fingerprint, 64<<20)
 	e.maxWays = maxWays
 	e.byText = sync.OnceValue(func() *byText { return newByText(e.tok, e.isEnd) })
-	e.grammars = newGrammars(sync.OnceValues(func() (*grammar.Vocab, error) { return newVocab(e.tok, e.end) }))
+	e.grammars = newGrammars(sync.OnceValues(func() (*grammar.Vocab, error) { return NewVocab(e.tok, e.end) }))
 	e.mask = make([]uint64, (cfg.Model.VocabSize()+63)/64)
 	e.device, _ = kv.(Launcher)
 	if err := e.openTier(); err != nil {

@@ -49,7 +49,7 @@ func (e *Engine) spoiled(err error) {
 			continue
 		}
 		q.land()
-		q.isolate()
+		q.suspect()
 		e.sched.unguess(q)
 	}
 }
@@ -61,10 +61,10 @@ func (e *Engine) itsOwn(q *sequence) bool {
 	return len(e.steps) == 1 && (q.alone || !ok || g.drafts.n == 0 && len(e.branches) == 0)
 }
 
-// isolate lets q be alone until it is past the place where a pass with it failed. A
+// suspect lets q be alone until it is past the place where a pass with it failed. A
 // pass before that, as where it begins again, says nothing of the fault: two of which
 // one fails would go on together, and fail, for ever.
-func (q *sequence) isolate() { q.alone, q.fault = true, max(q.fault, q.computed) }
+func (q *sequence) suspect() { q.alone, q.fault = true, max(q.fault, q.computed) }
 
 // isolate leaves one sequence in a plan in which one is to be alone.
 func (s *scheduler) isolate(plan []work) []work {
@@ -101,13 +101,15 @@ func (e *Engine) rebuild(reason any) {
 	e.sched = e.newScheduler()
 	e.sched.step = old.step
 	e.sched.outlook.habits, e.sched.outlook.all = old.outlook.habits, old.outlook.all
-	failed := map[*sequence]bool{culprit: true}
 	if computing {
-		for _, w := range e.steps { // all that are not there any more have ended
-			failed[w.seq] = e.itsOwn(w.seq)
-			w.seq.isolate()
+		for _, w := range e.steps {
+			if !w.seq.ended && e.itsOwn(w.seq) {
+				culprit = w.seq
+			}
+			w.seq.suspect()
 		}
 	}
+	var failed []*sequence
 	for _, q := range all {
 		q.reached = max(q.reached, q.computed)
 		q.h, q.pages, q.owned, q.computed, q.detached = nil, nil, 0, 0, false
@@ -115,20 +117,21 @@ func (e *Engine) rebuild(reason any) {
 		if culprit == nil && !computing {
 			q.restarts++
 		}
-		if failed[q] || q.restarts > maxRestarts {
-			failed[q] = true
-			continue
+		if q == culprit || q.restarts > maxRestarts {
+			failed = append(failed, q)
+		} else {
+			e.sched.enqueue(q)
 		}
-		e.sched.enqueue(q)
 	}
-	for q := range failed {
-		if q == nil || !failed[q] {
-			continue
-		}
-		if !q.ended {
-			e.finish(q, err)
-		} else if q == culprit { // it ended just now, and did not come to tell
-			q.task.finish(e, q, err)
-		}
+	for _, q := range failed {
+		e.finish(q, err)
+	}
+	if culprit == nil || slices.Contains(all, culprit) {
+		return
+	}
+	if culprit.ended { // just now, and did not come to tell
+		culprit.task.finish(e, culprit, err)
+	} else {
+		e.finish(culprit, err)
 	}
 }

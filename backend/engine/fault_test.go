@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,6 +97,56 @@ func TestAPassFailsOnlyItsCause(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestTwoThatBeginAgain: two requests of a pass that panics begin again together, with
+// passes that say nothing of the fault before the one that does. It is found, and not
+// met again and again.
+func TestTwoThatBeginAgain(t *testing.T) {
+	expectRebuild[t.Name()] = true
+	panics := 0
+	gate := make(chan struct{})
+	e := newFake(t, func(c *Config, m *fakeModel) {
+		c.MaxBatchTokens = 64
+		c.Before = func() { <-gate }
+		m.before = func(b *model.Batch) error {
+			for _, r := range b.Rows {
+				if r.Start <= 40 && 40 < r.Start+len(r.Tokens) && r.Tokens[0] == 'D' {
+					if panics++; panics > 20 {
+						return errFault // or it would go on for ever
+					}
+					panic(errFault)
+				}
+			}
+			return nil
+		}
+	})
+	errs := map[string]error{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, p := range []string{"A" + longText(160), strings.Repeat("D", 66)} {
+		wg.Go(func() {
+			_, err := e.Generate(t.Context(), &backend.Request{ID: p[:1], Turns: []backend.Turn{raw(p)}, MaxTokens: 30, IgnoreEOS: true}, nil)
+			mu.Lock()
+			errs[p[:1]] = err
+			mu.Unlock()
+		})
+		for n := 0; n <= i; goruntime.Gosched() { // in this order
+			e.mu.Lock()
+			n = len(e.inbox)
+			e.mu.Unlock()
+		}
+	}
+	close(gate)
+	wg.Wait()
+	for id, err := range errs {
+		if failed := id == "D"; errors.Is(err, errFault) != failed || !failed && err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if panics > 3 {
+		t.Errorf("%d passes panicked", panics)
 	}
 }
 

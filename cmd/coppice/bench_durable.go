@@ -107,7 +107,7 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		for _, s := range []*durableSite{memory, disk} {
 			parts = append(parts,
 				part{"of a bare workflow, " + s.what, &s.steps, func() error { return s.bare(stepsOfDurable) }},
-				part{"on the Temporal server, " + s.what, &s.nodes, func() error { return s.run(serial, fmt.Sprint("serial-", i), nil) }})
+				part{"on the Temporal server, " + s.what, &s.nodes, func() error { return s.run(ctx, serial, fmt.Sprint("serial-", i), nil) }})
 		}
 		for _, m := range parts {
 			progress.next("%d nodes %s", stepsOfDurable, m.what)
@@ -128,7 +128,7 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 	var all sync.WaitGroup
 	for i := range runsOfDurable {
 		all.Go(func() {
-			if err := disk.run(small, fmt.Sprint("many-", i), nil); err != nil {
+			if err := disk.run(ctx, small, fmt.Sprint("many-", i), nil); err != nil {
 				errs <- err
 			}
 		})
@@ -151,7 +151,7 @@ func benchDurable(a *app, ctx context.Context, o *benchOptions) ([]benchRow, err
 		return rows, err
 	}
 	begin = time.Now()
-	if err := disk.run(programs, "programs", lang.Args{"n": programsOfDurable}); err != nil {
+	if err := disk.run(ctx, programs, "programs", lang.Args{"n": programsOfDurable}); err != nil {
 		return rows, fmt.Errorf("of %d programs: %w", programsOfDurable, err)
 	}
 	rows = append(rows, benchRow{What: fmt.Sprintf("a run of %d programs of one node each", programsOfDurable), Value: time.Since(begin).Seconds(), Unit: "s"})
@@ -170,12 +170,11 @@ type durableSite struct {
 	close  func()
 
 	steps, nodes []float64 // ms each, of the runs that were measured
-	ctx          context.Context
 }
 
 // newDurableSite starts a server and its workers, and warms them with a run of warm.
 func newDurableSite(ctx context.Context, dir string, warm *lang.Graph, memory bool) (_ *durableSite, err error) {
-	s := &durableSite{ctx: ctx, what: "each write synced to the disk"}
+	s := &durableSite{what: "each write synced to the disk"}
 	if memory {
 		s.what = "in memory"
 	}
@@ -210,7 +209,7 @@ func newDurableSite(ctx context.Context, dir string, warm *lang.Graph, memory bo
 		return nil, err
 	}
 	closers = append(closers, w.Stop)
-	if err := s.run(warm, "warm", nil); err != nil {
+	if err := s.run(ctx, warm, "warm", nil); err != nil {
 		return nil, err
 	}
 	bare, stop, err := bareSteps(ctx, s.client)
@@ -223,12 +222,12 @@ func newDurableSite(ctx context.Context, dir string, warm *lang.Graph, memory bo
 }
 
 // run runs a program to its end.
-func (s *durableSite) run(g *lang.Graph, name string, args lang.Args) error {
-	r, err := workflows.Start(s.ctx, s.client, g, args, workflows.StartOptions{Name: name})
+func (s *durableSite) run(ctx context.Context, g *lang.Graph, name string, args lang.Args) error {
+	r, err := workflows.Start(ctx, s.client, g, args, workflows.StartOptions{Name: name})
 	if err != nil {
 		return err
 	}
-	_, err = r.Report(s.ctx)
+	_, err = r.Report(ctx)
 	return err
 }
 

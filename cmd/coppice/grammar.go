@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-run/coppice/backend/engine"
 	"github.com/coppice-run/coppice/backend/tokenizer"
 	"github.com/coppice-run/coppice/grammar"
 	"github.com/coppice-run/coppice/grammar/grammarbench"
@@ -129,21 +130,7 @@ func modelVocab(m *modelFlags) (*grammar.Vocab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return vocabOf(tok)
-}
-
-// vocabOf is a tokenizer's vocabulary as package grammar takes it.
-func vocabOf(tok *tokenizer.Tokenizer) (*grammar.Vocab, error) {
-	tokens := make([][]byte, tok.Size())
-	for i := range tokens {
-		if id := tokenizer.Token(i); !tok.IsControl(id) {
-			tokens[i] = append([]byte(nil), tok.Bytes(id)...)
-		}
-	}
-	return grammar.NewVocab(tokens, grammar.VocabOptions{
-		EndTokens: tok.EndTokens(),
-		Encode:    func(text []byte) []int32 { return tok.Encode(string(text), false) },
-	})
+	return engine.NewVocab(tok, tok.EndTokens())
 }
 
 // oneSchema makes a line of --jsonl of a schema and its tests. A test may be a
