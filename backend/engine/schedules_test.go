@@ -140,13 +140,18 @@ func schedules(t *testing.T, rounds int, stands []*stand) {
 		return
 	}
 	// A test of preemption that never preempts is noticed, and so on.
-	for what, n := range map[string]int{
-		"preemptions": sum.Preempted, "pages from the second tier": sum.Tier, "aborts": sum.Aborted,
-		"failed requests": sum.Failed, "resumed requests": sum.Resumed, "rounds with more tokens than passes": sum.Saved,
-		"panics": sum.Rebuilt, "faults of the tier": sum.TierFaults,
+	for what, n := range map[string]struct{ got, least int }{
+		"preemptions":                         {sum.Preempted, rounds / 20},
+		"pages from the second tier":          {sum.Tier, rounds},
+		"aborts":                              {sum.Aborted, rounds},
+		"failed requests":                     {sum.Failed, rounds / 20},
+		"resumed requests":                    {sum.Resumed, rounds / 10},
+		"rounds with more tokens than passes": {sum.Saved, max(1, rounds/100)},
+		"panics":                              {sum.Rebuilt, max(1, rounds/100)},
+		"faults of the tier":                  {sum.TierFaults, rounds / 100}, // in a few rounds there may be none
 	} {
-		if n < rounds/100 {
-			t.Errorf("only %d %s in %d rounds", n, what, rounds)
+		if n.got < n.least {
+			t.Errorf("only %d %s in %d rounds", n.got, what, rounds)
 		}
 	}
 }
