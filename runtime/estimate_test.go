@@ -241,9 +241,13 @@ func TestProgramsThatAreWrittenInEachWay(t *testing.T) {
 				built, err := def.Compile()
 				require.NoError(t, err)
 				within := func(measured) {}
+				exact := true
 				if model == "sim" { // a puppet counts what it was told
 					said := forecast(t, file, open())
 					require.Equal(t, said, forecast(t, built, open()))
+					// Arms that start together compute a short prefix each, or take it from
+					// the other that came a step before.
+					exact = said.Computed.Min == said.Computed.Max && !said.Computed.Open
 					within = func(m measured) {
 						t.Helper()
 						for what, r := range map[string]lang.Range{"prompt": said.Prompt, "computed": said.Computed, "cached": said.Cached, "forced": said.Forced, "sampled": said.Sampled} {
@@ -260,7 +264,17 @@ func TestProgramsThatAreWrittenInEachWay(t *testing.T) {
 				got := measure(t, func(o ...runtime.Option) (*runtime.Report, error) {
 					return runtime.RunGraph(t.Context(), open(), built, def.Funcs(), nil, o...)
 				})
-				require.Equal(t, want, got)
+				within(got)
+				require.Equal(t, want.nodes, got.nodes)
+				require.Equal(t, want.value, got.value)
+				if !exact {
+					for _, m := range []measured{want, got} {
+						m.usage["read"] = m.usage["computed"] + m.usage["cached"]
+						delete(m.usage, "computed")
+						delete(m.usage, "cached")
+					}
+				}
+				require.Equal(t, want.usage, got.usage)
 				if x.script == nil {
 					return
 				}
