@@ -71,7 +71,8 @@ func (c *Cache) Available() int { return c.pool.free.n + c.pool.evictable }
 // Alloc appends n pages to dst, evicting what it must, and reports whether it
 // could. If not, nothing was evicted and dst is as it was. The pages are held
 // by the caller until [Cache.Release]. They follow the last page of dst and
-// each other where those are free.
+// each other where those are free; many at once lie as [Stretch] says, taking
+// dst for all pages of a sequence so far.
 func (c *Cache) Alloc(dst []int32, n int) ([]int32, bool) {
 	if c.Available() < n {
 		return dst, false
@@ -82,9 +83,14 @@ func (c *Cache) Alloc(dst []int32, n int) ([]int32, bool) {
 	if len(dst) > 0 {
 		last = dst[len(dst)-1]
 	}
-	for range n {
-		last = c.pool.take(last)
-		dst = append(dst, last)
+	for n > 0 {
+		id, run := c.pool.place(last, len(dst), n)
+		for range run {
+			c.pool.take(id)
+			dst = append(dst, id)
+			last, id = id, id+1
+		}
+		n -= run
 	}
 	return dst, true
 }

@@ -23,18 +23,44 @@ func newPool(n int) pool {
 	return p
 }
 
-// take holds a free page and returns it: the one after last if that is free,
-// so that a sequence lies on neighbouring pages, else the first. There must be
-// one.
-func (p *pool) take(last int32) int32 {
-	id := last + 1
-	if int(id) >= len(p.hold) || !p.free.has(id) {
-		id = p.free.first()
+// Stretch is the number of pages of a sequence that are worth keeping together: whoever
+// lays pages out in memory in groups of as many reads long sequences in a row. Half
+// of it is the least that is.
+const Stretch = 32
+
+// place returns a free page for the page at of a sequence whose last one so far is
+// last, -1 for none, and how many of the n pages that it wants lie there in a row.
+// Few go after the last one if that is free, else to the first free page, so that
+// short sequences leave no gaps. Many, and those of a sequence that has come to the
+// end of a stretch, go where at and the page are the same modulo a stretch, or half
+// of one, and all are free up to its end. One page must be free.
+func (p *pool) place(last int32, at, n int) (id int32, run int) {
+	next, room := last+1, n
+	if at > 0 && at%Stretch == 0 {
+		room = max(n, Stretch)
 	}
+	for size := Stretch; size >= Stretch/2 && room >= Stretch/2; size /= 2 {
+		from := at % size
+		run := min(room, size-from)
+		mask := (uint64(1)<<run - 1) << from
+		if base := int(next) - from; base >= 0 && base%size == 0 && p.free.all(int32(base), mask) {
+			return next, min(n, run)
+		}
+		if base, ok := p.free.find(mask, size); ok {
+			return base + int32(from), min(n, run)
+		}
+	}
+	if int(next) >= len(p.hold) || !p.free.has(next) {
+		next = p.free.first()
+	}
+	return next, 1
+}
+
+// take holds a free page.
+func (p *pool) take(id int32) {
 	p.free.remove(id)
 	p.hold[id] = 1
 	p.held++
-	return id
 }
 
 func (p *pool) addHold(id int32) {
@@ -107,4 +133,25 @@ func (s *pageSet) first() int32 {
 		}
 	}
 	panic("cache: no free page")
+}
+
+// all tells whether the set has the pages from base on that are set in mask; both lie in
+// one word.
+func (s *pageSet) all(base int32, mask uint64) bool {
+	return int(base>>6) < len(s.words) && s.words[base>>6]>>(base&63)&mask == mask
+}
+
+// find returns the first multiple of size, a power of two up to 64, for which all is true.
+func (s *pageSet) find(mask uint64, size int) (base int32, ok bool) {
+	for i, w := range s.summary {
+		for ; w != 0; w &= w - 1 {
+			word := int32(i*64 + bits.TrailingZeros64(w))
+			for base := word * 64; base < word*64+64; base += int32(size) {
+				if s.all(base, mask) {
+					return base, true
+				}
+			}
+		}
+	}
+	return 0, false
 }
