@@ -7,6 +7,11 @@ package compute
 // spinHint executes PAUSE, which tells the processor that a loop waits.
 func spinHint()
 
+// fetchLines asks for the fetchBytes bytes at from in the second-level cache.
+//
+//go:noescape
+func fetchLines(from *byte)
+
 // softmaxAVX512 is softmaxGo for a positive multiple of 16 scores.
 //
 //go:noescape

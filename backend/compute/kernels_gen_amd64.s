@@ -10,6 +10,16 @@ TEXT ·spinHint(SB), NOSPLIT, $0
 	PAUSE
 	RET
 
+// func fetchLines(from *byte)
+// Requires: MMX+
+TEXT ·fetchLines(SB), NOSPLIT, $0-8
+	MOVQ       from+0(FP), AX
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	RET
+
 // func softmaxAVX512(s *float32, n int) (m float32, sum float32)
 // Requires: AVX, AVX512F, SSE
 TEXT ·softmaxAVX512(SB), NOSPLIT, $0-24

@@ -19,6 +19,8 @@ type Pool struct {
 
 	section uint32 // number of the current one
 	lanes   []lane
+	ahead   []Ahead // of each thread, or nil
+	fetch   fetcher // of the caller's thread
 	_       [64]byte
 	left    atomic.Int64 // blocks not yet finished
 	_       [120]byte
@@ -49,7 +51,9 @@ type lane struct {
 	items int
 	block int // items that are taken at once
 
-	_ [96]byte
+	ahead atomic.Pointer[Ahead] // what the thread reads after it
+
+	_ [88]byte
 }
 
 // panicked is what a task panicked with.
@@ -104,6 +108,7 @@ func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
 		from, to := w*blocks/p.threads, (w+1)*blocks/p.threads
 		l := &p.lanes[w]
 		l.fn, l.items, l.block = fn, n, block
+		l.ahead.Store(p.aheadOf(w))
 		l.state.Store(uint64(p.section)<<32 | uint64(to)<<16 | uint64(from))
 	}
 	if p.sleeping.Load() > 0 {
@@ -113,7 +118,9 @@ func (p *Pool) RunBlocks(n, block int, fn func(worker, task int)) {
 	}
 	p.work(0)
 	for p.left.Load() > 0 {
-		pause()
+		if !p.fetch.step(p.aheadOf(0)) {
+			pause()
+		}
 	}
 	if p.broken.Load() != nil {
 		panic(p.broken.Swap(nil).value)
@@ -176,8 +183,9 @@ func (l *lane) take(first bool) (block int, ok bool) {
 func (p *Pool) worker(w int) {
 	defer p.done.Done()
 	l, seen := &p.lanes[w], uint32(0)
+	var fetch fetcher
 	for {
-		if !p.spin(l, seen) {
+		if !p.spin(l, seen, &fetch) {
 			p.sleep(l, seen)
 		}
 		if p.closed.Load() {
@@ -191,11 +199,14 @@ func (p *Pool) worker(w int) {
 func (l *lane) section() uint32 { return uint32(l.state.Load() >> 32) }
 
 // spin waits for a section after the one seen and tells whether there is one.
-func (p *Pool) spin(l *lane, seen uint32) bool {
+func (p *Pool) spin(l *lane, seen uint32, fetch *fetcher) bool {
 	var start time.Time
 	for i := 1; ; i++ {
 		if l.section() != seen || p.closed.Load() {
 			return true
+		}
+		if fetch.step(l.ahead.Load()) {
+			continue
 		}
 		pause()
 		if i%64 == 0 {

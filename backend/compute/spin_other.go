@@ -6,3 +6,6 @@ package compute
 //
 //go:noinline
 func spinHint() {}
+
+// fetchLines stands for the processor's instruction to fetch memory ahead of its use.
+func fetchLines(*byte) {}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/model"
+	"github.com/coppice-run/coppice/cache"
 )
 
 // flatModel writes "a" for ever and allocates nothing.
@@ -98,5 +99,12 @@ func BenchmarkStep(b *testing.B) {
 				e.round()
 			}
 		})
+	}
+}
+
+// TestStretchesAreGroups: what the cache keeps together is what the model lays together.
+func TestStretchesAreGroups(t *testing.T) {
+	if cache.Stretch%model.PageGroup != 0 || cache.PageTokens != model.PageSize {
+		t.Fatalf("stretches of %d pages of %d tokens, groups of %d of %d", cache.Stretch, cache.PageTokens, model.PageGroup, model.PageSize)
 	}
 }

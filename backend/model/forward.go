@@ -245,6 +245,7 @@ func (w *workspace) project(n int) {
 	l := &w.m.layers[w.layer]
 	w.norm(n, l.attnNorm, l.q, l.k, l.v)
 	w.gemms = append(w.gemms[:0], w.queryJob(l), w.keyJob(l), w.valueJob(l))
+	w.next(n, w.layer, productO)
 	w.multiply()
 	w.pieces(n, w.m.cfg.KVHeads, w.fnHeads)
 }
@@ -271,6 +272,7 @@ func (w *workspace) attend(n int) {
 		w.pieces(n, colUnits(c.Heads*c.HeadDim, c.HeadDim), w.fnMerge)
 	}
 	w.gemms = append(w.gemms[:0], gemmJob{l.o, w.y, w.dim})
+	w.next(n, w.layer, productGate)
 	w.multiply()
 	w.hasY, w.addY = true, l.attnPostNorm
 }
@@ -279,16 +281,19 @@ func (w *workspace) attend(n int) {
 func (w *workspace) feed(n int) {
 	m, l := w.m, &w.m.layers[w.layer]
 	if l.router != nil {
+		w.next(n, w.layer, productDown)
 		w.mixture(n, l)
 		w.hasY, w.addY = true, l.ffnPostNorm
 		return
 	}
 	w.norm(n, l.ffnNorm, l.gate, l.up)
 	w.gemms = append(w.gemms[:0], gemmJob{l.gate, w.gate, w.ffn}, gemmJob{l.up, w.up, w.ffn})
+	w.next(n, w.layer, productDown)
 	w.multiply()
 	w.expect(m.cfg.FFN, n, l.down)
 	w.pieces(n, colUnits(m.cfg.FFN, 1), w.fnGate)
 	w.gemms = append(w.gemms[:0], gemmJob{l.down, w.y, w.dim})
+	w.next(n, w.layer+1, productQKV) // or the output
 	w.multiply()
 	w.hasY, w.addY = true, l.ffnPostNorm
 }
@@ -554,6 +559,7 @@ func (w *workspace) final() {
 	w.expect(m.cfg.Dim, len(w.outs), m.output)
 	w.tokens(len(w.outs), w.fnFinal)
 	w.shares.divide(m.output.Panels(), m.pool.Threads())
+	w.next(len(w.outs), 0, productQKV) // of the next step
 	m.pool.Run(w.shares.tasks(), w.fnLogits)
 }
 

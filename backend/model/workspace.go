@@ -50,7 +50,8 @@ type workspace struct {
 	partials compute.Partials // [slot][head]
 
 	gemms  []gemmJob
-	shares shares // of the panels of a section
+	shares shares            // of the panels of a section
+	aheads [][]compute.Ahead // of each product: what each thread reads of it first
 	layer  int
 	addY   []float32   // weights of the norm that y passes before the addition, or nil
 	hasY   bool        // y is pending
@@ -133,6 +134,7 @@ func newWorkspace(m *Model) *workspace {
 	if c.Experts > 0 {
 		w.mix = newMixture(w)
 	}
+	w.planAhead()
 	return w
 }
 

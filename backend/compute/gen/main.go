@@ -10,11 +10,13 @@ package main
 
 import (
 	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
 )
 
 func main() {
 	ConstraintExpr("amd64")
 	spinHint()
+	fetchLines()
 	for _, isa := range []isa{avx512, avx2} {
 		vectors(isa)
 		scores(isa)
@@ -45,5 +47,16 @@ func spinHint() {
 	Doc("spinHint executes PAUSE, which tells the processor that a loop waits.")
 	PAUSE()
 	PAUSE()
+	RET()
+}
+
+func fetchLines() {
+	TEXT("fetchLines", NOSPLIT, "func(from *byte)")
+	Pragma("noescape")
+	Doc("fetchLines asks for the fetchBytes bytes at from in the second-level cache.")
+	from := Load(Param("from"), GP64())
+	for i := range 4 {
+		PREFETCHT1(Mem{Base: from, Disp: 64 * i})
+	}
 	RET()
 }
