@@ -17,9 +17,9 @@ const (
 // fraction of a second-level cache.
 const aheadBytes = 160 << 10
 
-// aheadTokens is the largest number of tokens for which that is done. With more of
-// them a product takes longer than its weights.
-const aheadTokens = 1
+// aheadTokens is the largest number of tokens for which that is done: a tile, for
+// which a product takes as long as its weights.
+const aheadTokens = 8
 
 // planAhead notes what the threads read first in each product; nothing where that
 // depends on the tokens.
