@@ -73,7 +73,9 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 			rows = append(rows,
 				benchRow{What: s.label(fmt.Sprintf("decode at depth %d (limit: read bandwidth before and after)", depth)), Value: v.speed, Unit: "tokens/s", Limit: ptr(v.limit), Ratio: ptr(v.speed / v.limit)},
 				benchRow{What: s.label(fmt.Sprintf("weights and cache read at depth %d", depth)), Value: v.speed * bytes / 1e9, Unit: "GB/s", Limit: ptr(v.limit * bytes / 1e9), Ratio: ptr(v.speed / v.limit)},
+				benchRow{What: s.label(fmt.Sprintf("decode at depth %d, each token to a listener (ratio: to without)", depth)), Value: v.speed * v.heard, Unit: "tokens/s", Ratio: ptr(v.heard)},
 			)
+
 		}
 		more, err := s.branchRows(a, ctx, p, o.runs)
 		if err != nil {
@@ -100,7 +102,10 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 }
 
 // A paced speed stands beside what the machine allowed at the time.
-type paced struct{ speed, limit float64 } // tokens per second
+type paced struct {
+	speed, limit float64 // tokens per second
+	heard        float64 // share of the speed that is left with a listener
+}
 
 // readFor is how long the bandwidth is measured before and after each run.
 const readFor = 150 * time.Millisecond
@@ -119,18 +124,21 @@ func (s *subject) decodeMedian(a *app, ctx context.Context, depth, n, runs int) 
 		return v, err
 	}
 	defer meter.Close()
-	var shares []float64
+	var shares, heard []float64
 	v.speed, err = a.medianOf(runs, s.label(fmt.Sprintf("decode at depth %d", depth)), func() (float64, error) {
 		before := meter.Rate(readFor)
 		speed, err := s.decode(ctx, ids, n)
-		if err == nil {
-			limit := (before + meter.Rate(readFor)) / 2 * 1e9 / s.decodeBytes(depth+n/2)
-			shares = append(shares, speed/limit)
+		if err != nil {
+			return 0, err
 		}
+		limit := (before + meter.Rate(readFor)) / 2 * 1e9 / s.decodeBytes(depth+n/2)
+		shares = append(shares, speed/limit)
+		with, err := s.decodeTo(ctx, ids, n)
+		heard = append(heard, with/speed)
 		return speed, err
 	})
 	if err == nil {
-		v.limit = v.speed / median(shares)
+		v.limit, v.heard = v.speed/median(shares), median(heard)
 	}
 	return v, err
 }

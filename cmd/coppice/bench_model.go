@@ -166,14 +166,18 @@ type timing struct {
 	usage backend.Usage
 }
 
-// ask generates n tokens after ids.
-func (s *subject) ask(ctx context.Context, ids []backend.Token, n int) (timing, error) {
-	var t timing
-	r, err := s.eng.Generate(ctx, &backend.Request{
+func (s *subject) request(ids []backend.Token, n int) *backend.Request {
+	return &backend.Request{
 		ID:        "bench",
 		Turns:     []backend.Turn{{Role: backend.Raw, Parts: []backend.Part{{Text: "-", Tokens: ids, Model: s.eng.Info().Fingerprint}}}},
 		MaxTokens: n, IgnoreEOS: true,
-	}, func(d backend.Delta) {
+	}
+}
+
+// ask generates n tokens after ids, and listens to each.
+func (s *subject) ask(ctx context.Context, ids []backend.Token, n int) (timing, error) {
+	var t timing
+	r, err := s.eng.Generate(ctx, s.request(ids, n), func(d backend.Delta) {
 		if t.first.IsZero() && len(d.Tokens) > 0 {
 			t.first, t.early = time.Now(), len(d.Tokens)
 		}
@@ -210,8 +214,27 @@ func (s *subject) fill(ctx context.Context, n int) error {
 // fits tells whether so many tokens fit in the context.
 func (s *subject) fits(tokens int) bool { return tokens < s.mod.Config().ContextLength }
 
-// decode returns the tokens per second of one sequence after ids.
+// decode returns the tokens per second of one sequence after ids, from the end of the
+// pass that gave the first of n to that of the last pass. Nobody listens, as where a
+// program wants the whole answer: to wake a listener is work of its own.
 func (s *subject) decode(ctx context.Context, ids []backend.Token, n int) (float64, error) {
+	var first, end time.Time
+	ctx = backend.WithTrace(ctx, &backend.Trace{Step: func(st backend.Step) {
+		if end = st.End; st.Prompt {
+			first = end
+		}
+	}})
+	if _, err := s.eng.Generate(ctx, s.request(ids, n), nil); err != nil {
+		return 0, err
+	}
+	if n < 2 || !end.After(first) {
+		return 0, fmt.Errorf("%d tokens came in one pass: measure more of them", n)
+	}
+	return float64(n-1) / end.Sub(first).Seconds(), nil
+}
+
+// decodeTo is decode with a listener, from the first piece that it gets to the end.
+func (s *subject) decodeTo(ctx context.Context, ids []backend.Token, n int) (float64, error) {
 	t, err := s.ask(ctx, ids, n)
 	if err != nil {
 		return 0, err
