@@ -236,6 +236,7 @@ func (w *workspace) lastQueries(n int) {
 	w.norm(n, l.attnNorm, l.q)
 	w.gemms = append(w.gemms[:0], w.queryJob(l))
 	w.multiply()
+	w.attended = false
 	w.pieces(n, w.m.cfg.KVHeads, w.fnQueries)
 }
 
@@ -247,7 +248,24 @@ func (w *workspace) project(n int) {
 	w.gemms = append(w.gemms[:0], w.queryJob(l), w.keyJob(l), w.valueJob(l))
 	w.next(n, w.layer, productO)
 	w.multiply()
+	if w.attended = w.shallow(n); w.attended {
+		heads := w.m.cfg.KVHeads
+		w.units, w.parts = heads, heads
+		w.m.pool.Run(heads, w.fnShallow)
+		return
+	}
 	w.pieces(n, w.m.cfg.KVHeads, w.fnHeads)
+}
+
+// shallow tells whether one thread may do all attention of a kv head, so that it needs
+// no other section than that which finishes queries, keys and values.
+func (w *workspace) shallow(n int) bool {
+	return n == 1 && len(w.plan().tasks) == 1 && w.m.arithmetic != GGML && !w.m.reference
+}
+
+func (w *workspace) doShallow(worker, head int) {
+	w.doHeads(worker, head)
+	w.doAttend(worker, head)
 }
 
 func (w *workspace) queryJob(l *layer) gemmJob { return gemmJob{l.q, w.qkv, w.qkvDim} }
@@ -267,9 +285,16 @@ func (w *workspace) attend(n int) {
 		w.expect(c.Heads*c.HeadDim, n, l.o)
 		w.tokens(n, w.fnStore)
 	default:
-		m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
+		if !w.attended {
+			m.pool.Run(len(w.plan().tasks)*c.KVHeads, w.fnAttend)
+		}
 		w.expect(c.Heads*c.HeadDim, n, l.o)
-		w.pieces(n, colUnits(c.Heads*c.HeadDim, c.HeadDim), w.fnMerge)
+		if w.attended {
+			w.units, w.parts = 1, 1
+			w.tokens(n, w.fnMerge)
+		} else {
+			w.pieces(n, colUnits(c.Heads*c.HeadDim, c.HeadDim), w.fnMerge)
+		}
 	}
 	w.gemms = append(w.gemms[:0], gemmJob{l.o, w.y, w.dim})
 	w.next(n, w.layer, productGate)

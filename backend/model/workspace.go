@@ -49,25 +49,26 @@ type workspace struct {
 	plans    [2]plan          // global, local
 	partials compute.Partials // [slot][head]
 
-	gemms  []gemmJob
-	shares shares            // of the panels of a section
-	aheads [][]compute.Ahead // of each product: what each thread reads of it first
-	layer  int
-	addY   []float32   // weights of the norm that y passes before the addition, or nil
-	hasY   bool        // y is pending
-	units  int         // of the pieces of a section: into how many a token divides,
-	parts  int         // and in how many parts they are done
-	normBy []float32   // weights of the next norm
-	outs   []int       // tokens with outputs
-	outTo  [][]float32 // where their logits go
-	logits [][]float32
+	gemms    []gemmJob
+	shares   shares            // of the panels of a section
+	aheads   [][]compute.Ahead // of each product: what each thread reads of it first
+	layer    int
+	attended bool        // attention of the current layer is done, but for merging
+	addY     []float32   // weights of the norm that y passes before the addition, or nil
+	hasY     bool        // y is pending
+	units    int         // of the pieces of a section: into how many a token divides,
+	parts    int         // and in how many parts they are done
+	normBy   []float32   // weights of the next norm
+	outs     []int       // tokens with outputs
+	outTo    [][]float32 // where their logits go
+	logits   [][]float32
 
 	mix *mixture // nil without experts
 
 	scratch []*scratch // per thread
 
 	// The sections, as functions made once.
-	fnEmbed, fnNorm, fnGemm, fnHeads, fnQueries, fnKeys, fnAttend, fnMerge, fnGate, fnFinal, fnLogits, fnExact, fnPlain, fnStore func(worker, task int)
+	fnEmbed, fnNorm, fnGemm, fnHeads, fnShallow, fnQueries, fnKeys, fnAttend, fnMerge, fnGate, fnFinal, fnLogits, fnExact, fnPlain, fnStore func(worker, task int)
 }
 
 // scratch is the private space of one thread.
@@ -127,6 +128,7 @@ func newWorkspace(m *Model) *workspace {
 		})
 	}
 	w.fnEmbed, w.fnNorm, w.fnGemm, w.fnHeads = w.doEmbed, w.doNorm, w.doGemm, w.doHeads
+	w.fnShallow = w.doShallow
 	w.fnQueries, w.fnKeys = w.doQueries, w.doKeys
 	w.fnAttend, w.fnMerge, w.fnGate = w.doAttend, w.doMerge, w.doGate
 	w.fnFinal, w.fnLogits, w.fnExact = w.doFinal, w.doLogits, w.doExact
