@@ -343,6 +343,7 @@ func (m *machine) forget(mark int) {
 	}
 	maps.DeleteFunc(m.reaches, func(id nodeID, _ int) bool { return gone(id) })
 	maps.DeleteFunc(m.ends.lexemes, func(id nodeID, _ *knownEnding) bool { return gone(id) })
+	maps.DeleteFunc(m.ends.far.nodes, func(id nodeID, _ int32) bool { return gone(id) })
 	if len(m.inners) > mark {
 		clear(m.inners[mark:])
 		m.inners = m.inners[:mark]

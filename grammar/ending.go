@@ -3,6 +3,7 @@ package grammar
 import (
 	"bytes"
 	"container/heap"
+	"slices"
 )
 
 // This file finds short ways from a place to an end of the text: for who runs out
@@ -14,12 +15,6 @@ import (
 // frames, one after the other.
 
 const (
-	// maxEnding bounds the text that is sought, in bytes.
-	maxEnding = 4096
-	// maxLexeme bounds that of one lexeme, lexemeSteps the states that are looked at
-	// for it.
-	maxLexeme   = 1024
-	lexemeSteps = 4096
 	// endingSteps bounds the work for one place, knownEndings what is remembered.
 	endingSteps  = 100_000
 	knownEndings = 10_000
@@ -41,7 +36,7 @@ func (a ending) shorter(b ending) bool {
 
 // then is a and b behind it; nil if one of them is none, or it is too long.
 func (a ending) then(b ending) ending {
-	if a == nil || b == nil || len(a)+len(b) > maxEnding {
+	if a == nil || b == nil || len(a)+len(b) > LongestEnding {
 		return nil
 	}
 	return append(a[:len(a):len(a)], b...)
@@ -53,6 +48,7 @@ type endings struct {
 	values  map[*valueGroup]*knownEnding // their texts are in the group
 	frames  map[frameID]*knownEnding
 	groups  map[*valueNode]*valueGroup
+	far     farther
 	open    *valueGroup  // that is being settled
 	guessed bool         // it needed itself
 	left    int          // steps for this place
@@ -77,7 +73,9 @@ func recall[K comparable](m *machine, known map[K]*knownEnding, key K, find func
 	e := &m.ends
 	k := known[key]
 	if k != nil {
-		m.charge(k)
+		if m.charge(k); e.left < 0 {
+			return nil
+		}
 	} else {
 		k = &knownEnding{place: e.place}
 		outer := e.finding
@@ -124,6 +122,9 @@ func (m *machine) ending(p *place) (best ending) {
 	if k.lexemes == nil || len(k.lexemes) > knownEndings {
 		k.lexemes = map[nodeID]*knownEnding{}
 	}
+	if k.far.nodes == nil || len(k.far.nodes) > 10*knownEndings {
+		k.far.nodes = map[nodeID]int32{}
+	}
 	if k.frames == nil || len(k.frames) > knownEndings {
 		k.frames = map[frameID]*knownEnding{}
 	}
@@ -139,6 +140,12 @@ func (m *machine) ending(p *place) (best ending) {
 	k.left, k.finding, k.open = endingSteps, nil, nil
 	k.place++
 	for _, c := range p.configs {
+		if a := &m.acts[c.act]; a.kind == actChoice && slices.Contains(m.frameLex[a.frame], item{c.node, c.act}) {
+			if text := m.frameEnding(a.frame).then(m.stackEnding(c.stack)); text.shorter(best) {
+				best = text
+			}
+			continue // the other ways from that frame are among these
+		}
 		m.ways(c.node, c.act, func(text ending, to frameID) {
 			stack := c.stack
 			switch {
@@ -153,34 +160,39 @@ func (m *machine) ending(p *place) (best ending) {
 				text = text.then(m.frameEnding(m.leave(m.frameID(r), stack.frame, true)))
 				stack = stack.next
 			}
-			for ; stack != nil && text != nil; stack = stack.next {
-				text = text.then(m.frameEnding(stack.frame))
-			}
-			if text.shorter(best) {
+			if text = text.then(m.stackEnding(stack)); text.shorter(best) {
 				best = text
 			}
 		})
 	}
-	if k.left < 0 {
-		return nil
-	}
 	return best
+}
+
+// stackEnding is what closes the containers of a stack.
+func (m *machine) stackEnding(stack *cell) ending {
+	text := ending{}
+	for ; stack != nil && text != nil; stack = stack.next {
+		text = text.then(m.frameEnding(stack.frame))
+	}
+	return text
 }
 
 // ways yields what may be written from a lexeme on until its container goes on in
 // a frame, or, with -1, is complete.
 func (m *machine) ways(node nodeID, act actID, yield func(text ending, to frameID)) {
-	if m.acts[act].kind == actChoice {
-		m.nameEndings(node, func(label int32, text ending) { m.follow(act, label, text, yield) })
+	if a := m.acts[act]; a.kind == actChoice {
+		if text := m.nameEnding(node, a.frame); text != nil {
+			yield(text, -1)
+		}
 		return
 	}
 	if text := m.lexemeEnding(node); text != nil {
-		m.follow(act, 0, text, yield)
+		m.follow(act, text, yield)
 	}
 }
 
 // follow yields what comes of an action behind a text.
-func (m *machine) follow(act actID, label int32, text ending, yield func(ending, frameID)) {
+func (m *machine) follow(act actID, text ending, yield func(ending, frameID)) {
 	if !m.spendEnding(1) {
 		return
 	}
@@ -190,111 +202,25 @@ func (m *machine) follow(act actID, label int32, text ending, yield func(ending,
 		yield(text, -1)
 	case actGo:
 		yield(text, a.frame)
-	case actPush:
-		if a.rec > 0 { // what may come then depends on what it is
-			return
+	case actPush, actBegin:
+		value := m.valueEnding(a.val)
+		to := frameID(-1)
+		if a.kind == actPush {
+			to = a.frame
 		}
-		if text = text.then(m.valueEnding(a.val)); text != nil {
-			yield(text, a.frame)
+		if a.rec > 0 && value != nil { // what may come then depends on what it is
+			r := frame{kind: frRecord, node: a.rec - 1}
+			for _, b := range value {
+				r.set = m.extend(r.set, b)
+			}
+			to = m.leave(m.frameID(r), to, true)
 		}
-	case actBegin:
-		if text = text.then(m.valueEnding(a.val)); text != nil {
-			yield(text, -1)
+		if text = text.then(value); text != nil {
+			yield(text, to)
 		}
-	case actChoice:
-		m.follow(m.choose(a.frame, label), 0, text, yield)
 	case actMany:
 		for _, x := range a.list {
-			m.follow(x, 0, text, yield)
-		}
-	}
-}
-
-// step of a search: a text and where it leads.
-type endingStep struct {
-	text ending
-	at   int32
-	far  int // bytes of the text and of what must follow it at least
-}
-
-type endingQueue []endingStep
-
-func (q endingQueue) Len() int { return len(q) }
-func (q endingQueue) Less(i, j int) bool {
-	if q[i].far != q[j].far {
-		return q[i].far < q[j].far
-	}
-	return bytes.Compare(q[i].text, q[j].text) < 0
-}
-func (q endingQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *endingQueue) Push(x any)   { *q = append(*q, x.(endingStep)) }
-func (q *endingQueue) Pop() any {
-	old := *q
-	x := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return x
-}
-
-// lexemeEnding is the shortest text of id.
-func (m *machine) lexemeEnding(id nodeID) ending {
-	return recall(m, m.ends.lexemes, id, func() (found ending) {
-		mark := len(m.nodes)
-		m.lexemes(id, func(_ nodeID, text ending) bool {
-			found = text
-			return false
-		})
-		m.forget(mark)
-		return found
-	})
-}
-
-// nameEndings yields the shortest text for each label of a choice of names.
-func (m *machine) nameEndings(id nodeID, yield func(label int32, text ending)) {
-	seen := map[int32]bool{}
-	m.lexemes(id, func(at nodeID, text ending) bool {
-		if label := m.labelOf(at); !seen[label] {
-			seen[label] = true
-			yield(label, text)
-		}
-		return true
-	})
-}
-
-// lexemes yields the states in which texts of id are complete, the shortest text
-// first, until yield says no.
-func (m *machine) lexemes(id nodeID, yield func(at nodeID, text ending) bool) {
-	if int(m.nodes[id].least) > maxLexeme {
-		return
-	}
-	queue := endingQueue{{text: ending{}, at: int32(id), far: int(m.nodes[id].least)}}
-	best := map[nodeID]ending{id: {}}
-	for range lexemeSteps {
-		if len(queue) == 0 {
-			return
-		}
-		x := heap.Pop(&queue).(endingStep)
-		at := nodeID(x.at)
-		if best[at].shorter(x.text) {
-			continue // there was a better way here
-		}
-		if m.nullable(at) && !yield(at, x.text) {
-			return
-		}
-		cls := m.tableOf(at).cls
-		if !m.spendEnding(len(cls.rep)) {
-			return
-		}
-		for _, b := range cls.rep {
-			n := m.pool.step(at, b)
-			if n == rxEmpty || len(x.text) >= maxLexeme {
-				continue
-			}
-			text := append(x.text[:len(x.text):len(x.text)], b)
-			if old, ok := best[n]; ok && !text.shorter(old) {
-				continue
-			}
-			best[n] = text
-			heap.Push(&queue, endingStep{text, int32(n), len(text) + int(m.nodes[n].least)})
+			m.follow(x, text, yield)
 		}
 	}
 }
@@ -308,6 +234,9 @@ func (m *machine) frameEnding(id frameID) ending {
 }
 
 func (m *machine) findFrameEnding(id frameID) ending {
+	if f := m.frames[id]; f.kind == frObject {
+		return m.objectEnding(f)
+	}
 	queue := endingQueue{{text: ending{}, at: int32(id)}}
 	done := map[frameID]bool{}
 	for len(queue) > 0 && m.spendEnding(1) {
@@ -320,7 +249,13 @@ func (m *machine) findFrameEnding(id frameID) ending {
 			continue
 		}
 		done[at] = true
-		for _, it := range m.onward(at) {
+		if m.frames[at].kind == frObject {
+			if text := x.text.then(m.frameEnding(at)); text != nil {
+				heap.Push(&queue, endingStep{text, -1, len(text)})
+			}
+			continue
+		}
+		for _, it := range m.lex(at) {
 			m.ways(it.node, it.act, func(text ending, to frameID) {
 				if text = x.text.then(text); text != nil && !(to >= 0 && done[to]) {
 					heap.Push(&queue, endingStep{text, int32(to), len(text)})
@@ -329,23 +264,6 @@ func (m *machine) findFrameEnding(id frameID) ending {
 		}
 	}
 	return nil
-}
-
-// onward is the lexemes of a frame that a short way to the end of its container
-// can begin with.
-func (m *machine) onward(id frameID) []item {
-	f := m.frames[id]
-	if f.kind != frObject || m.anyOrder {
-		return m.lex(id)
-	}
-	o := m.objects[f.node]
-	p := m.writer.plan(f.node)
-	if o.bound || o.duty > 0 || p.required[f.pos] == 0 {
-		return m.lex(id)
-	}
-	// Only the next name that must come matters.
-	name := m.nameTrie(o, p, []int32{p.nextReq[f.pos]})
-	return []item{{m.cat(m.nameLead(f), m.leafNode(name)), m.act(action{kind: actChoice, frame: id})}}
 }
 
 // valueEnding is the shortest text of a value.
@@ -391,107 +309,4 @@ func (m *machine) settle(g *valueGroup) ending {
 		changed = changed && e.guessed
 	}
 	return nil
-}
-
-// EndsWithin reports whether the text can come to an end within so many tokens,
-// as [State.Ending] finds it.
-func (s State) EndsWithin(tokens int) bool {
-	m := s.g.m
-	m.mu.Lock()
-	text := m.ending(s.at)
-	m.mu.Unlock()
-	if text == nil {
-		return false
-	}
-	if len(text) <= tokens { // a token is a byte at least
-		return true
-	}
-	_, ok := s.Ending(tokens)
-	return ok
-}
-
-// Ending returns the tokens of a short way from here to a place where the text may
-// end: what is open is closed, and what must come has its shortest form. It depends
-// on the grammar and the text so far alone. It is empty where the text may end
-// already; ok is false if no way of at most so many tokens is found, though there
-// may be one: none is sought of more than 4 KiB, none for longer than some ten
-// milliseconds' worth of steps, and none through items of an array that are to be unlike
-// each other.
-func (s State) Ending(most int) (tokens []int32, ok bool) {
-	m := s.g.m
-	add := func(t int32) bool {
-		next, err := s.Accept(t)
-		if err == nil {
-			tokens = append(tokens, t)
-			s = next
-		}
-		return err == nil
-	}
-	for !s.at.canEnd {
-		if len(tokens) >= most {
-			return nil, false
-		}
-		if len(s.plan) > 0 {
-			if !add(s.plan[0]) {
-				return nil, false
-			}
-			continue
-		}
-		m.mu.Lock()
-		text := m.ending(s.at)
-		m.mu.Unlock()
-		if text == nil {
-			return nil, false
-		}
-		m.mu.Lock()
-		var ids []int32
-		if m.vocab.encode != nil {
-			ids = m.encodeAfter(text, s.tail)
-		}
-		if ids == nil {
-			ids = m.vocab.cut(text)
-		}
-		m.mu.Unlock()
-		if len(ids) == 0 || !add(ids[0]) {
-			return nil, false
-		}
-		for _, t := range ids[1:] {
-			if s.at.canEnd || len(tokens) >= most || !add(t) {
-				break // by a plan
-			}
-		}
-	}
-	return tokens, true
-}
-
-// cut divides text into the longest tokens there are, nil if that does not work.
-func (v *Vocab) cut(text []byte) (ids []int32) {
-	for len(text) > 0 {
-		t := v.longest(text)
-		if t < 0 {
-			return nil
-		}
-		ids = append(ids, t)
-		text = text[len(v.tokens[t]):]
-	}
-	return ids
-}
-
-// longest is the longest token that text begins with, -1 if there is none.
-func (v *Vocab) longest(text []byte) int32 {
-	found := int32(-1)
-	i, end := 0, len(v.nodeByte)
-	for _, b := range text {
-		for i < end && v.nodeByte[i] < b {
-			i = int(v.nodeEnd[i])
-		}
-		if i >= end || v.nodeByte[i] != b {
-			break
-		}
-		if v.nodeTok[i] >= 0 {
-			found = v.nodeTok[i]
-		}
-		i, end = i+1, int(v.nodeEnd[i])
-	}
-	return found
 }

@@ -430,13 +430,18 @@ func (w *writer) lexObject(id frameID, f frame) []item {
 		}
 	}
 	if !missing && f.duties == 1<<o.duty-1 && (!o.bound || f.cnt >= o.min) {
-		close := w.before(f.depth)
-		if f.started {
-			close = w.blank(f.depth)
-		}
-		out = append(out, item{w.cat(close, w.bytes("}")), 0})
+		out = append(out, item{w.closing(f), 0})
 	}
 	return out
+}
+
+// closing is what closes the object of a frame.
+func (w *writer) closing(f frame) nodeID {
+	close := w.before(f.depth)
+	if f.started {
+		close = w.blank(f.depth)
+	}
+	return w.cat(close, w.bytes("}"))
 }
 
 // memberAct begins the value of a name in all the ways that can be finished.

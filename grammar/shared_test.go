@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +91,62 @@ func TestMaskbenchStress(t *testing.T) {
 			t.Errorf("%s allocates %d MiB", l.ID, cost.bytes>>20)
 		}
 		t.Logf("%s: %.60v, %v", l.ID, err, cost)
+	}
+}
+
+// TestMaskbenchEndings: at places of texts of all schemas, in the schema's order and in
+// any, there is a way to an end.
+func TestMaskbenchEndings(t *testing.T) {
+	for _, name := range []string{"maskbench_dev", "maskbench_stress"} {
+		raw, err := io.ReadAll(sharedFile(t, "data/grammar/"+name+".jsonl.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, places := rand.New(rand.NewPCG(1, 2)), 0
+		for line := range bytes.Lines(raw) {
+			var l struct {
+				ID     string
+				Schema json.RawMessage
+				Tests  []struct {
+					Data  json.RawMessage
+					Valid bool
+				}
+			}
+			if err := json.Unmarshal(line, &l); err != nil {
+				t.Fatal(err)
+			}
+			for _, any := range []bool{false, true} {
+				g, err := Compile(context.Background(), Spec{JSONSchema: l.Schema, AnyOrder: any}, ByteVocab())
+				if err != nil {
+					continue
+				}
+				texts := [][]byte{nil}
+				for _, x := range l.Tests {
+					text, err := Canonical(x.Data)
+					for range 5 {
+						if err == nil && x.Valid && g.Match(text) {
+							texts = append(texts, text[:r.IntN(len(text))])
+						}
+					}
+				}
+				for _, text := range texts {
+					places++
+					s, err := g.Start().AcceptBytes(text)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var end []byte
+					ids, ok := s.Ending(LongestEnding)
+					for _, id := range ids {
+						end = append(end, g.vocab.Token(id)...)
+					}
+					if !ok || !g.Match(slices.Concat(text, end)) {
+						t.Errorf("%s, any order %v, behind %d bytes: %v, %q", l.ID, any, len(text), ok, end)
+					}
+				}
+			}
+		}
+		t.Logf("%s: %d places", name, places)
 	}
 }
 

@@ -1,10 +1,13 @@
 package engine
 
-import "github.com/coppice-run/coppice/backend"
+import (
+	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/grammar"
+)
 
 // reach is the number of tokens from which on any end that can be found is within
 // the limit: no text that leads to one has more bytes.
-const reach = 4096
+const reach = grammar.LongestEnding
 
 // close returns t, which was drawn to follow output, or, if with t the text could
 // not come to an end within the limit, a token that leads to one. It looks ahead by
