@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/mock"
@@ -142,32 +143,34 @@ func TestFallbackOfDurableRuns(t *testing.T) {
 		"asks for a long": {"", &asks{time.Hour}, "1", "", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			own := puppet.New()
-			if rule := own.OnAny().Reply("0"); c.err != nil {
-				rule.Fail(c.err)
-			} else {
-				rule.Wait(make(chan struct{}))
-			}
-			others := map[string]*puppet.Model{}
-			r := newRig(t, own, nil, fmt.Sprintf(once, c.terms), nil, StartOptions{Retry: Retry{Attempts: 2}})
-			for _, name := range []string{"first", "second", "broken", "wrong", "slow"} {
-				others[name] = puppet.New()
-				r.w.cfg.Fallback = append(r.w.cfg.Fallback, Fallback{name, others[name]})
-			}
-			others["first"].OnAny().Reply("1")
-			others["second"].OnAny().Reply("2")
-			others["broken"].OnAny().Fail(errDown)
-			others["wrong"].OnAny().Fail(backend.ErrInvalid)
-			others["slow"].OnAny().Reply("no").Wait(make(chan struct{}))
-			got, err := r.run()
-			require.Equal(t, c.calls, own.Calls("x"))
-			if c.fails != "" {
-				require.ErrorContains(t, err, c.fails)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, fmt.Sprintf("%q", c.want), string(got.Value))
-			require.Len(t, got.Fallbacks, 1)
+			synctest.Test(t, func(t *testing.T) { // who answers at once is never late
+				own := puppet.New()
+				if rule := own.OnAny().Reply("0"); c.err != nil {
+					rule.Fail(c.err)
+				} else {
+					rule.Wait(make(chan struct{}))
+				}
+				others := map[string]*puppet.Model{}
+				r := newRig(t, own, nil, fmt.Sprintf(once, c.terms), nil, StartOptions{Retry: Retry{Attempts: 2}})
+				for _, name := range []string{"first", "second", "broken", "wrong", "slow"} {
+					others[name] = puppet.New()
+					r.w.cfg.Fallback = append(r.w.cfg.Fallback, Fallback{name, others[name]})
+				}
+				others["first"].OnAny().Reply("1")
+				others["second"].OnAny().Reply("2")
+				others["broken"].OnAny().Fail(errDown)
+				others["wrong"].OnAny().Fail(backend.ErrInvalid)
+				others["slow"].OnAny().Reply("no").Wait(make(chan struct{}))
+				got, err := r.run()
+				require.Equal(t, c.calls, own.Calls("x"))
+				if c.fails != "" {
+					require.ErrorContains(t, err, c.fails)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, fmt.Sprintf("%q", c.want), string(got.Value))
+				require.Len(t, got.Fallbacks, 1)
+			})
 		})
 	}
 }
@@ -333,27 +336,29 @@ func TestWorkerStopsDuringUnsafeCall(t *testing.T) {
 		"not":     {false, `"by hand"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stop := make(chan struct{})
-			f, err := lang.NewFunc("page", func(ctx context.Context, who string) (string, error) {
-				close(stop)
-				if c.ends {
-					return "paged", nil
-				}
-				<-ctx.Done()
-				return "", ctx.Err()
+			synctest.Test(t, func(t *testing.T) {
+				stop := make(chan struct{})
+				f, err := lang.NewFunc("page", func(ctx context.Context, who string) (string, error) {
+					close(stop)
+					if c.ends {
+						return "paged", nil
+					}
+					<-ctx.Done()
+					return "", ctx.Err()
+				})
+				require.NoError(t, err)
+				r := newRig(t, clever(), lang.Funcs{"page": f}, effect, nil, StartOptions{})
+				r.w.cfg.Stop = 20 * time.Millisecond
+				r.env.SetWorkerStopChannel(stop)
+				r.env.RegisterDelayedCallback(func() {
+					r.env.UpdateWorkflow(Settles, "", &testsuite.TestUpdateCallback{
+						OnReject: func(err error) { t.Error(err) }, OnAccept: func() {}, OnComplete: func(any, error) {},
+					}, Settlement{Task: "sent", Result: []byte(`"by hand"`)})
+				}, 24*time.Hour)
+				got, err := r.run()
+				require.NoError(t, err)
+				require.Equal(t, c.want, string(got.Value))
 			})
-			require.NoError(t, err)
-			r := newRig(t, clever(), lang.Funcs{"page": f}, effect, nil, StartOptions{})
-			r.w.cfg.Stop = 20 * time.Millisecond
-			r.env.SetWorkerStopChannel(stop)
-			r.env.RegisterDelayedCallback(func() {
-				r.env.UpdateWorkflow(Settles, "", &testsuite.TestUpdateCallback{
-					OnReject: func(err error) { t.Error(err) }, OnAccept: func() {}, OnComplete: func(any, error) {},
-				}, Settlement{Task: "sent", Result: []byte(`"by hand"`)})
-			}, 24*time.Hour)
-			got, err := r.run()
-			require.NoError(t, err)
-			require.Equal(t, c.want, string(got.Value))
 		})
 	}
 }
