@@ -22,7 +22,7 @@ import (
 func noLeaks(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		buf := make([]byte, 1<<20)
 		for {
 			stacks := string(buf[:goruntime.Stack(buf, true)])

@@ -133,7 +133,7 @@ func serveFor(t testing.TB, be backend.Backend, change func(*Config)) *client {
 // noneLeft checks that no goroutine of this package is at work.
 func noneLeft(t testing.TB) {
 	var stacks string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); goruntime.Gosched() {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); goruntime.Gosched() {
 		buf := make([]byte, 1<<20)
 		stacks = string(buf[:goruntime.Stack(buf, true)])
 		if !strings.Contains(stacks, "serve.(*Server).") && !strings.Contains(stacks, "serve.(*socket).") {

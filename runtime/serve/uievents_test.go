@@ -185,7 +185,7 @@ func (c *client) ends(n int) *run {
 	t.mu.Unlock()
 	select {
 	case <-x.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		c.t.Fatalf("run %d goes on", n)
 	}
 	return x
