@@ -75,7 +75,6 @@ func benchDecode(a *app, ctx context.Context, o *benchOptions) ([]benchRow, erro
 				benchRow{What: s.label(fmt.Sprintf("weights and cache read at depth %d", depth)), Value: v.speed * bytes / 1e9, Unit: "GB/s", Limit: ptr(v.limit * bytes / 1e9), Ratio: ptr(v.speed / v.limit)},
 				benchRow{What: s.label(fmt.Sprintf("decode at depth %d, each token to a listener (ratio: to without)", depth)), Value: v.speed * v.heard, Unit: "tokens/s", Ratio: ptr(v.heard)},
 			)
-
 		}
 		more, err := s.branchRows(a, ctx, p, o.runs)
 		if err != nil {
