@@ -227,11 +227,6 @@ silu:
 gelu:
 geluloop:
 	VMOVUPS     (CX), Z0
-	VMOVAPS     Z0, Z2
-	VMAXPS.BCST geluLow<>+0(SB), Z0, Z0
-	VMINPS.BCST geluHigh<>+0(SB), Z0, Z0
-	VCVTPS2PH   $0x00, Z0, Y0
-	VCVTPH2PS   Y0, Z0
 	VMULPS      Z0, Z0, Z1
 	VMULPS.BCST geluA<>+0(SB), Z1, Z1
 	VADDPS.BCST one<>+0(SB), Z1, Z1
@@ -240,36 +235,32 @@ geluloop:
 	VXORPS.BCST sign<>+0(SB), Z1, Z1
 	VCMPPS.BCST $0x0d, expLow<>+0(SB), Z1, K1
 	VMINPS.BCST expHigh<>+0(SB), Z1, Z1
-	VMULPS.BCST expLog2e<>+0(SB), Z1, Z3
-	VADDPS.BCST expMagic<>+0(SB), Z3, Z3
-	VPSLLD      $0x17, Z3, Z4
-	VPADDD.BCST expBias<>+0(SB), Z4, Z4
-	VSUBPS.BCST expMagic<>+0(SB), Z3, Z3
-	VMULPS.BCST expC1<>+0(SB), Z3, Z5
-	VSUBPS      Z5, Z1, Z1
-	VMULPS.BCST expC2<>+0(SB), Z3, Z5
-	VSUBPS      Z5, Z1, Z1
-	VMULPS.BCST expP0<>+0(SB), Z1, Z3
-	VADDPS.BCST expP1<>+0(SB), Z3, Z3
-	VMULPS      Z1, Z3, Z3
-	VADDPS.BCST expP2<>+0(SB), Z3, Z3
-	VMULPS      Z1, Z3, Z3
-	VADDPS.BCST expP3<>+0(SB), Z3, Z3
-	VMULPS      Z1, Z3, Z3
-	VADDPS.BCST expP4<>+0(SB), Z3, Z3
-	VMULPS      Z1, Z3, Z3
-	VADDPS.BCST expP5<>+0(SB), Z3, Z3
-	VMULPS      Z1, Z1, Z5
-	VMULPS      Z5, Z3, Z3
-	VADDPS      Z1, Z3, Z3
-	VADDPS.BCST one<>+0(SB), Z3, Z3
-	VMULPS.Z    Z4, Z3, K1, Z1
+	VMULPS.BCST expLog2e<>+0(SB), Z1, Z2
+	VADDPS.BCST expMagic<>+0(SB), Z2, Z2
+	VPSLLD      $0x17, Z2, Z3
+	VPADDD.BCST expBias<>+0(SB), Z3, Z3
+	VSUBPS.BCST expMagic<>+0(SB), Z2, Z2
+	VMULPS.BCST expC1<>+0(SB), Z2, Z4
+	VSUBPS      Z4, Z1, Z1
+	VMULPS.BCST expC2<>+0(SB), Z2, Z4
+	VSUBPS      Z4, Z1, Z1
+	VMULPS.BCST expP0<>+0(SB), Z1, Z2
+	VADDPS.BCST expP1<>+0(SB), Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VADDPS.BCST expP2<>+0(SB), Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VADDPS.BCST expP3<>+0(SB), Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VADDPS.BCST expP4<>+0(SB), Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VADDPS.BCST expP5<>+0(SB), Z2, Z2
+	VMULPS      Z1, Z1, Z4
+	VMULPS      Z4, Z2, Z2
+	VADDPS      Z1, Z2, Z2
+	VADDPS.BCST one<>+0(SB), Z2, Z2
+	VMULPS.Z    Z3, Z2, K1, Z1
 	VADDPS.BCST one<>+0(SB), Z1, Z1
 	VDIVPS      Z1, Z0, Z0
-	VCVTPS2PH   $0x00, Z0, Y0
-	VCVTPH2PS   Y0, Z0
-	VCMPPS.BCST $0x0d, geluHigh<>+0(SB), Z2, K1
-	VMOVAPS     Z2, K1, Z0
 	VMOVUPS     (DX), Z1
 	VMULPS      Z1, Z0, Z0
 	VMOVUPS     Z0, (AX)
@@ -319,12 +310,6 @@ GLOBL expP4<>(SB), RODATA|NOPTR, $4
 
 DATA expP5<>+0(SB)/4, $0x3f000000
 GLOBL expP5<>(SB), RODATA|NOPTR, $4
-
-DATA geluLow<>+0(SB)/4, $0xc1200000
-GLOBL geluLow<>(SB), RODATA|NOPTR, $4
-
-DATA geluHigh<>+0(SB)/4, $0x41200000
-GLOBL geluHigh<>(SB), RODATA|NOPTR, $4
 
 DATA geluA<>+0(SB)/4, $0x3d372713
 GLOBL geluA<>(SB), RODATA|NOPTR, $4
@@ -5307,7 +5292,7 @@ exp:
 	RET
 
 // func gateAVX2(dst *float32, gate *float32, up *float32, n int, gelu int)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2
 TEXT ·gateAVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ gate+8(FP), CX
@@ -5415,117 +5400,96 @@ gelu:
 geluloop:
 	VMOVUPS      (CX), Y0
 	VMOVUPS      32(CX), Y1
-	VMOVAPS      Y0, Y4
-	VMOVAPS      Y1, Y5
-	VBROADCASTSS geluLow<>+0(SB), Y2
-	VMAXPS       Y2, Y0, Y0
-	VMAXPS       Y2, Y1, Y1
-	VBROADCASTSS geluHigh<>+0(SB), Y2
-	VMINPS       Y2, Y0, Y0
-	VMINPS       Y2, Y1, Y1
-	VCVTPS2PH    $0x00, Y0, X0
-	VCVTPH2PS    X0, Y0
-	VCVTPS2PH    $0x00, Y1, X1
-	VCVTPH2PS    X1, Y1
 	VMULPS       Y0, Y0, Y2
 	VMULPS       Y1, Y1, Y3
-	VBROADCASTSS geluA<>+0(SB), Y6
-	VMULPS       Y6, Y2, Y2
-	VMULPS       Y6, Y3, Y3
-	VBROADCASTSS one<>+0(SB), Y6
-	VADDPS       Y6, Y2, Y2
-	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS geluA<>+0(SB), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS one<>+0(SB), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y1, Y3, Y3
-	VBROADCASTSS geluB<>+0(SB), Y6
-	VMULPS       Y6, Y2, Y2
-	VMULPS       Y6, Y3, Y3
-	VBROADCASTSS sign<>+0(SB), Y6
-	VXORPS       Y6, Y2, Y2
-	VXORPS       Y6, Y3, Y3
-	VBROADCASTSS expLow<>+0(SB), Y7
-	VCMPPS       $0x0d, Y7, Y2, Y6
-	VCMPPS       $0x0d, Y7, Y3, Y7
-	VBROADCASTSS expHigh<>+0(SB), Y8
-	VMINPS       Y8, Y2, Y2
-	VMINPS       Y8, Y3, Y3
-	VBROADCASTSS expLog2e<>+0(SB), Y9
-	VMULPS       Y9, Y2, Y8
-	VMULPS       Y9, Y3, Y9
+	VBROADCASTSS geluB<>+0(SB), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS sign<>+0(SB), Y4
+	VXORPS       Y4, Y2, Y2
+	VXORPS       Y4, Y3, Y3
+	VBROADCASTSS expLow<>+0(SB), Y5
+	VCMPPS       $0x0d, Y5, Y2, Y4
+	VCMPPS       $0x0d, Y5, Y3, Y5
+	VBROADCASTSS expHigh<>+0(SB), Y6
+	VMINPS       Y6, Y2, Y2
+	VMINPS       Y6, Y3, Y3
+	VBROADCASTSS expLog2e<>+0(SB), Y7
+	VMULPS       Y7, Y2, Y6
+	VMULPS       Y7, Y3, Y7
+	VBROADCASTSS expMagic<>+0(SB), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	VPSLLD       $0x17, Y6, Y8
+	VPSLLD       $0x17, Y7, Y9
+	VBROADCASTSS expBias<>+0(SB), Y10
+	VPADDD       Y10, Y8, Y8
+	VPADDD       Y10, Y9, Y9
 	VBROADCASTSS expMagic<>+0(SB), Y10
-	VADDPS       Y10, Y8, Y8
-	VADDPS       Y10, Y9, Y9
-	VPSLLD       $0x17, Y8, Y10
-	VPSLLD       $0x17, Y9, Y11
-	VBROADCASTSS expBias<>+0(SB), Y12
-	VPADDD       Y12, Y10, Y10
-	VPADDD       Y12, Y11, Y11
-	VBROADCASTSS expMagic<>+0(SB), Y12
-	VSUBPS       Y12, Y8, Y8
-	VSUBPS       Y12, Y9, Y9
-	VBROADCASTSS expC1<>+0(SB), Y13
-	VMULPS       Y13, Y8, Y12
-	VMULPS       Y13, Y9, Y13
-	VSUBPS       Y12, Y2, Y2
-	VSUBPS       Y13, Y3, Y3
-	VBROADCASTSS expC2<>+0(SB), Y13
-	VMULPS       Y13, Y8, Y12
-	VMULPS       Y13, Y9, Y13
-	VSUBPS       Y12, Y2, Y2
-	VSUBPS       Y13, Y3, Y3
-	VBROADCASTSS expP0<>+0(SB), Y9
-	VMULPS       Y9, Y2, Y8
-	VMULPS       Y9, Y3, Y9
-	VBROADCASTSS expP1<>+0(SB), Y12
-	VADDPS       Y12, Y8, Y8
-	VADDPS       Y12, Y9, Y9
-	VMULPS       Y2, Y8, Y8
-	VMULPS       Y3, Y9, Y9
-	VBROADCASTSS expP2<>+0(SB), Y12
-	VADDPS       Y12, Y8, Y8
-	VADDPS       Y12, Y9, Y9
-	VMULPS       Y2, Y8, Y8
-	VMULPS       Y3, Y9, Y9
-	VBROADCASTSS expP3<>+0(SB), Y12
-	VADDPS       Y12, Y8, Y8
-	VADDPS       Y12, Y9, Y9
-	VMULPS       Y2, Y8, Y8
-	VMULPS       Y3, Y9, Y9
-	VBROADCASTSS expP4<>+0(SB), Y12
-	VADDPS       Y12, Y8, Y8
-	VADDPS       Y12, Y9, Y9
-	VMULPS       Y2, Y8, Y8
-	VMULPS       Y3, Y9, Y9
-	VBROADCASTSS expP5<>+0(SB), Y12
-	VADDPS       Y12, Y8, Y8
-	VADDPS       Y12, Y9, Y9
-	VMULPS       Y2, Y2, Y12
-	VMULPS       Y3, Y3, Y13
-	VMULPS       Y12, Y8, Y8
-	VMULPS       Y13, Y9, Y9
-	VADDPS       Y2, Y8, Y8
-	VADDPS       Y3, Y9, Y9
+	VSUBPS       Y10, Y6, Y6
+	VSUBPS       Y10, Y7, Y7
+	VBROADCASTSS expC1<>+0(SB), Y11
+	VMULPS       Y11, Y6, Y10
+	VMULPS       Y11, Y7, Y11
+	VSUBPS       Y10, Y2, Y2
+	VSUBPS       Y11, Y3, Y3
+	VBROADCASTSS expC2<>+0(SB), Y11
+	VMULPS       Y11, Y6, Y10
+	VMULPS       Y11, Y7, Y11
+	VSUBPS       Y10, Y2, Y2
+	VSUBPS       Y11, Y3, Y3
+	VBROADCASTSS expP0<>+0(SB), Y7
+	VMULPS       Y7, Y2, Y6
+	VMULPS       Y7, Y3, Y7
+	VBROADCASTSS expP1<>+0(SB), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VBROADCASTSS expP2<>+0(SB), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VBROADCASTSS expP3<>+0(SB), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VBROADCASTSS expP4<>+0(SB), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VBROADCASTSS expP5<>+0(SB), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y10, Y6, Y6
+	VMULPS       Y11, Y7, Y7
+	VADDPS       Y2, Y6, Y6
+	VADDPS       Y3, Y7, Y7
 	VBROADCASTSS one<>+0(SB), Y2
-	VADDPS       Y2, Y8, Y8
-	VADDPS       Y2, Y9, Y9
-	VMULPS       Y10, Y8, Y8
-	VMULPS       Y11, Y9, Y9
-	VANDPS       Y6, Y8, Y2
-	VANDPS       Y7, Y9, Y3
-	VBROADCASTSS one<>+0(SB), Y6
-	VADDPS       Y6, Y2, Y2
-	VADDPS       Y6, Y3, Y3
+	VADDPS       Y2, Y6, Y6
+	VADDPS       Y2, Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VANDPS       Y4, Y6, Y2
+	VANDPS       Y5, Y7, Y3
+	VBROADCASTSS one<>+0(SB), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
 	VDIVPS       Y2, Y0, Y0
 	VDIVPS       Y3, Y1, Y1
-	VCVTPS2PH    $0x00, Y0, X0
-	VCVTPH2PS    X0, Y0
-	VCVTPS2PH    $0x00, Y1, X1
-	VCVTPH2PS    X1, Y1
-	VBROADCASTSS geluHigh<>+0(SB), Y2
-	VCMPPS       $0x0d, Y2, Y4, Y3
-	VBLENDVPS    Y3, Y4, Y0, Y0
-	VCMPPS       $0x0d, Y2, Y5, Y3
-	VBLENDVPS    Y3, Y5, Y1, Y1
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
 	VMULPS       Y2, Y0, Y0

@@ -280,27 +280,13 @@ func normGo(dst, x, w []float32, eps float32) {
 // gateGo computes dst = act(gate) * up for SiLU or GELU in its tanh form.
 func gateGo(dst, gate, up []float32, gelu bool) {
 	for i, g := range gate {
+		z := g
 		if gelu {
-			dst[i] = gelu32(g) * up[i]
-		} else {
-			dst[i] = float32(g/float32(1+exp32(-g))) * up[i]
+			z = geluArg(g)
 		}
+		dst[i] = float32(g/float32(1+exp32(-z))) * up[i]
 	}
 }
-
-// gelu32 is GELU as ggml has it, from a table: below 10 argument and result are
-// half floats.
-func gelu32(g float32) float32 {
-	if g >= geluLinear {
-		return g
-	}
-	g = throughHalf(max(g, -geluLinear))
-	return throughHalf(g / float32(1+exp32(-geluArg(g))))
-}
-
-// geluLinear is where GELU becomes the identity, and its opposite where it
-// becomes zero.
-const geluLinear = 10
 
 // geluArg returns z such that GELU in its tanh form is g/(1+exp(-z)).
 func geluArg(g float32) float32 {

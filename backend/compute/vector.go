@@ -5,7 +5,7 @@ package compute
 func Norm(dst, x, w []float32, eps float32) { norm(dst[:len(x)], x, w[:len(x)], eps) }
 
 // Gate computes dst = act(gate) * up element by element, where act is SiLU, or
-// GELU in its tanh form, rounded to half floats as ggml's table of it is.
+// GELU in its tanh form.
 func Gate(dst, gate, up []float32, gelu bool) {
 	gateUp(dst[:len(gate)], gate, up[:len(gate)], gelu)
 }

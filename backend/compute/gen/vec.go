@@ -67,21 +67,6 @@ func (v vec) loadHalf(m Mem) {
 	}
 }
 
-// throughHalf rounds all lanes to half floats, ties to even.
-func (v vec) throughHalf() {
-	for _, r := range v {
-		if len(v) == 1 {
-			h := YMM()
-			VCVTPS2PH(Imm(0), r, h)
-			VCVTPH2PS(h, r)
-		} else {
-			h := XMM()
-			VCVTPS2PH(Imm(0), r, h)
-			VCVTPH2PS(h, r)
-		}
-	}
-}
-
 // splat returns a vector of 16 equal values read from m. The two registers of an
 // AVX2 vector are one and the same then.
 func (i isa) splat(m Mem) vec {

@@ -174,14 +174,7 @@ func gate(i isa) {
 		return func() {
 			x, z := i.vec(), i.vec()
 			x.load(Mem{Base: g})
-			whole := i.vec()
 			if gelu {
-				for j := range x {
-					VMOVAPS(x[j], whole[j])
-				}
-				i.withConst(VMAXPS, VMAXPS_BCST, expMem("geluLow", -10), x, x)
-				i.withConst(VMINPS, VMINPS_BCST, expMem("geluHigh", 10), x, x)
-				x.throughHalf()
 				// z = ((x*x*a + 1) * x) * b
 				mul(x, x, z)
 				i.mulConst(expMem("geluA", 0.044715), z, z)
@@ -195,23 +188,6 @@ func gate(i isa) {
 			i.exp(z)
 			i.addConst(expMem("one", 1), z, z)
 			div(x, z, x)
-			if gelu {
-				x.throughHalf()
-				// From 10 on it is the argument itself.
-				high := expMem("geluHigh", 10)
-				if i == avx512 {
-					k := K()
-					VCMPPS_BCST(Imm(13), high, whole[0], k)
-					VMOVAPS(whole[0], k, x[0])
-				} else {
-					limit, m := YMM(), YMM()
-					VBROADCASTSS(high, limit)
-					for j := range x {
-						VCMPPS(Imm(13), limit, whole[j], m)
-						VBLENDVPS(m, whole[j], x[j], x[j])
-					}
-				}
-			}
 			z.load(Mem{Base: up})
 			mul(x, z, x)
 			x.store(Mem{Base: dst})
