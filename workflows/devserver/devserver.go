@@ -15,6 +15,11 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/coppice-run/coppice/workflows"
 )
 
@@ -90,7 +95,7 @@ func Use(ctx context.Context, folder string, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{folder: folder, users: users}
-	if r, err := s.read(); err == nil && reachable(r.Address) {
+	if r, err := s.read(); err == nil && alive(r.PID) && reachable(r.Address) {
 		s.Address = r.Address
 		return s, nil
 	}
@@ -131,6 +136,33 @@ func reachable(addr string) bool {
 	}
 	c.Close()
 	return true
+}
+
+// healthy waits until the server at an address takes requests, which is some time
+// after it listens.
+func healthy(ctx context.Context, addr string, ended <-chan struct{}) error {
+	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond},
+	}))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, err := healthpb.NewHealthClient(c).Check(ctx, &healthpb.HealthCheckRequest{Service: "temporal.api.workflowservice.v1.WorkflowService"})
+		if err == nil && r.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			return errEnded
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func (s *Server) start(ctx context.Context, o Options) error {
@@ -183,24 +215,17 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	s.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	ctx, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	ended := func() error {
-		return fmt.Errorf("%w: %s: %w; its log: %s", workflows.ErrNoServer, o.Program, errEnded, logName)
-	}
-	for !reachable(s.Address) {
-		select {
-		case <-tick.C:
-		case <-s.done:
-			return ended()
-		case <-ctx.Done():
-			s.cmd.Process.Kill()
-			return fmt.Errorf("%w: %s does not answer at %s: %w; its log: %s", workflows.ErrNoServer, o.Program, s.Address, context.Cause(ctx), logName)
-		}
+	ended := fmt.Errorf("%w: %s: %w; its log: %s", workflows.ErrNoServer, o.Program, errEnded, logName)
+	switch err := healthy(ctx, s.Address, s.done); {
+	case errors.Is(err, errEnded):
+		return ended
+	case err != nil:
+		s.cmd.Process.Kill()
+		return fmt.Errorf("%w: %s does not answer at %s: %w; its log: %s", workflows.ErrNoServer, o.Program, s.Address, err, logName)
 	}
 	select {
 	case <-s.done: // it is another process that answers
-		return ended()
+		return ended
 	default:
 	}
 	data, err := json.Marshal(running{s.cmd.Process.Pid, s.Address})
@@ -221,12 +246,12 @@ func (s *Server) Process() *os.Process {
 	return s.cmd.Process
 }
 
-// Close ends the use of the server. The last user stops it, whoever started it.
+// Close ends the use of the server. The last user stops it, whoever started it, and
+// waits for its end: who comes meanwhile must not find a server that is about to go.
 func (s *Server) Close() error {
-	r, rerr := s.read()
-	last := s.last()
-	s.users.Close()
-	if !last || rerr != nil || r.Address != s.Address {
+	defer s.users.Close()
+	r, err := s.read()
+	if err != nil || r.Address != s.Address || !s.last() {
 		return nil
 	}
 	p, err := os.FindProcess(r.PID)
@@ -239,13 +264,20 @@ func (s *Server) Close() error {
 		}
 		return p.Kill() // where there is no interrupt
 	}
-	if s.cmd == nil {
-		return nil
+	patience := time.NewTimer(10 * time.Second)
+	defer patience.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-s.done: // nil if another process started it
+			return nil
+		case <-look.C:
+			if s.cmd == nil && !alive(r.PID) {
+				return nil
+			}
+		case <-patience.C:
+			return p.Kill()
+		}
 	}
-	select {
-	case <-s.done:
-	case <-time.After(10 * time.Second):
-		return p.Kill()
-	}
-	return nil
 }

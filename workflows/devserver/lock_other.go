@@ -16,4 +16,13 @@ func lock(_ context.Context, name string, _ bool) (*os.File, error) {
 
 func (s *Server) last() bool { return s.cmd != nil }
 
+func alive(pid int) bool {
+	p, err := os.FindProcess(pid) // which fails where there is none
+	if err != nil {
+		return false
+	}
+	p.Release()
+	return true
+}
+
 func apart(*exec.Cmd) {}

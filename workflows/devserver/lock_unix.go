@@ -4,6 +4,7 @@ package devserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,6 +43,12 @@ func lock(ctx context.Context, name string, alone bool) (*os.File, error) {
 // last reports whether no other process uses the server.
 func (s *Server) last() bool {
 	return syscall.Flock(int(s.users.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
+// alive reports whether there is a process of that id.
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
 func apart(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
