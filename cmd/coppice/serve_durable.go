@@ -167,6 +167,10 @@ const (
 
 // Run implements serve.Runner.
 func (r *durableRuns) Run(ctx context.Context, x serve.Elsewhere) (*runtime.Report, error) {
+	if n := len(x.Told); n > 0 && (x.Told[n-1].Kind == runtime.RunFinished || x.Told[n-1].Kind == runtime.RunFailed) {
+		report, err := workflows.Open(r.Client, x.ID).Report(ctx) // all else is known
+		return report, unreached(err)
+	}
 	asked, stop := context.WithCancel(ctx)
 	defer stop()
 	ask := func(e *runtime.Event) {
@@ -182,14 +186,9 @@ func (r *durableRuns) Run(ctx context.Context, x serve.Elsewhere) (*runtime.Repo
 		return nil, err
 	}
 	defer f.Close()
-	run, err := workflows.Start(ctx, r.Client, x.Graph, x.Inputs, workflows.StartOptions{
-		Name: x.ID, Queue: r.queue, Seed: x.Seed, Salt: x.Salt, Limits: x.Limits, Window: x.Window, Once: true, SearchAttributes: r.attributes,
-	})
-	switch {
-	case errors.Is(err, workflows.ErrNoServer):
-		return nil, fmt.Errorf("%w: %w", serve.ErrAway, err)
-	case err != nil:
-		return nil, err
+	run, err := r.begin(ctx, &x)
+	if err != nil {
+		return nil, unreached(err)
 	}
 	f.Emit(runtime.Event{Kind: runtime.RunStarted, Run: x.ID, Program: x.Graph.Name})
 	for _, e := range waits(x.Told) {
@@ -202,14 +201,51 @@ func (r *durableRuns) Run(ctx context.Context, x serve.Elsewhere) (*runtime.Repo
 		}
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 		defer done()
-		if err := run.Cancel(last); err != nil && !errors.Is(err, workflows.ErrUnknownRun) {
-			r.log.Error("a run cannot be cancelled, and may go on", "run", x.ID, "error", err)
+		if err := run.Cancel(last); err != nil && !errors.Is(err, workflows.ErrUnknownRun) { // which one that is over is too
+			return nil, fmt.Errorf("%w: the run cannot be cancelled, and may go on: %w", serve.ErrAway, err)
 		}
-		report, err = run.Report(last)
+		if report, err = run.Report(last); errors.Is(err, workflows.ErrUnknownRun) {
+			return nil, context.Cause(ctx)
+		}
 		ctx = last
+	}
+	if errors.Is(err, workflows.ErrUnknownRun) { // by no means is it begun again
+		return nil, unreached(err)
 	}
 	r.end(ctx, f, run, report)
 	return report, err
+}
+
+// begin begins a run, or opens it if that was done already: one whose history the
+// server has not any more would do again all that it did. What is cancelled meanwhile is
+// given the time to begin, so that it is known what is there to be cancelled.
+func (r *durableRuns) begin(ctx context.Context, x *serve.Elsewhere) (*workflows.Run, error) {
+	if len(x.Told) > 0 || ctx.Err() != nil && !x.Keep() {
+		return workflows.Open(r.Client, x.ID), nil
+	}
+	starting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		if x.Keep() {
+			cancel()
+			return
+		}
+		timer := time.AfterFunc(goodbye, cancel)
+		context.AfterFunc(starting, func() { timer.Stop() })
+	})
+	defer stop()
+	return workflows.Start(starting, r.Client, x.Graph, x.Inputs, workflows.StartOptions{
+		Name: x.ID, Queue: r.queue, Seed: x.Seed, Salt: x.Salt, Limits: x.Limits, Window: x.Window, Once: true, SearchAttributes: r.attributes,
+	})
+}
+
+// unreached is err as a server is told it: of a run that cannot be asked about, or is
+// not known where it should be, nobody knows what became.
+func unreached(err error) error {
+	if errors.Is(err, workflows.ErrNoServer) || errors.Is(err, workflows.ErrUnknownRun) {
+		return fmt.Errorf("%w: %w", serve.ErrAway, err)
+	}
+	return err
 }
 
 // report waits for the end of a run, however long the server of Temporal is away.

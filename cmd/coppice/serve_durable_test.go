@@ -113,6 +113,17 @@ func (f *follower) take(e map[string]any) {
 	f.tokens[task] += len(tokens)
 }
 
+// endServerOf ends the Temporal server of a folder: who was killed leaves it behind.
+func endServerOf(state string) {
+	var server struct{ PID int }
+	data, err := os.ReadFile(filepath.Join(state, "temporal", "server.json"))
+	if err == nil && json.Unmarshal(data, &server) == nil && server.PID > 0 {
+		if p, err := os.FindProcess(server.PID); err == nil {
+			p.Kill()
+		}
+	}
+}
+
 // TestDurableStreams: a client of a server whose runs are durable sees each token once,
 // though the worker that writes is killed, another goes on, the client itself goes and
 // comes again, and the server is killed and started again while a worker writes.
@@ -135,15 +146,7 @@ func TestDurableStreams(t *testing.T) {
 	state := filepath.Join(dir, "state")
 	serving := []string{"--durable", "--no-worker", "--state", state, "--addr", addr}
 	s := startServant(t, serving...)
-	t.Cleanup(func() { // who was killed leaves Temporal's server behind
-		var server struct{ PID int }
-		data, err := os.ReadFile(filepath.Join(state, "temporal", "server.json"))
-		if err == nil && json.Unmarshal(data, &server) == nil && server.PID > 0 {
-			if p, err := os.FindProcess(server.PID); err == nil {
-				p.Kill()
-			}
-		}
-	})
+	t.Cleanup(func() { endServerOf(state) })
 	log, err := os.Create(filepath.Join(dir, "worker.log"))
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -231,4 +234,82 @@ func TestDurableStreams(t *testing.T) {
 	late.read(func(map[string]any) bool { return false })
 	require.Equal(t, f.last, late.last)
 	kill(worker)
+}
+
+// TestDurableReportIsFoundAgain: of a run that is over the report is there, though the
+// server was killed before it was written down; Temporal has it. A server whose Temporal
+// does not know a run that was begun does not begin it again, since that would do again
+// what was done.
+func TestDurableReportIsFoundAgain(t *testing.T) {
+	dir := t.TempDir()
+	state, other, data := filepath.Join(dir, "state"), filepath.Join(dir, "other"), filepath.Join(dir, "data")
+	t.Cleanup(func() { endServerOf(state); endServerOf(other) })
+	s := startServant(t, "--durable", "--state", state, "--data", data)
+	status, m := s.call("POST", "/v1/programs", asksLast)
+	require.Less(t, status, 300, "%v", m)
+	begin := func() (string, float64) {
+		_, m := s.call("POST", "/v1/programs/asks/runs", `{"seed": 3}`)
+		run, last := m["id"].(string), 0.0
+		s.events(run, 0, func(e map[string]any) bool {
+			last = e["seq"].(float64)
+			return e["kind"] != "run_waits"
+		})
+		return run, last
+	}
+	waits, told := begin()
+	over, _ := begin()
+	status, m = s.call("POST", "/v1/runs/"+over+"/approve", `{"answer": true}`)
+	require.Equal(t, 200, status, "%v", m)
+	s.events(over, 0, func(map[string]any) bool { return true })
+	_, want := s.call("GET", "/v1/runs/"+over, "")
+	require.Equal(t, "finished", want["status"])
+	s.kill()
+
+	// As it is when the end was told and no more.
+	files := filepath.Join(data, "anyone", "runs", over)
+	text, err := os.ReadFile(filepath.Join(files, "run.json"))
+	require.NoError(t, err)
+	var meta map[string]any
+	require.NoError(t, json.Unmarshal(text, &meta))
+	delete(meta, "status")
+	delete(meta, "ended")
+	text, err = json.Marshal(meta)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(files, "run.json"), text, 0o600))
+	require.NoError(t, os.Remove(filepath.Join(files, "report.json")))
+
+	end := func(s *servant, run string) map[string]any {
+		s.events(run, 0, func(map[string]any) bool { return true })
+		_, m := s.call("GET", "/v1/runs/"+run, "")
+		return m
+	}
+	s = startServant(t, "--durable", "--state", other, "--data", data)
+	x := end(s, over)
+	require.Equal(t, "finished", x["status"])
+	require.Equal(t, want["report"].(map[string]any)["value"], x["report"].(map[string]any)["value"], "its end told it")
+	x = end(s, waits)
+	require.Equal(t, "interrupted", x["status"], "%v", x)
+	require.Contains(t, x["error"].(map[string]any)["message"], "unknown run")
+	s.term()
+
+	s = startServant(t, "--durable", "--state", state, "--data", data)
+	x = end(s, over)
+	want["finished_at"] = x["finished_at"] // by the event; by the server's clock a moment later
+	require.Equal(t, want, x)
+	_, x = s.call("GET", "/v1/runs/"+waits, "")
+	require.Equal(t, "waiting", x["status"])
+	status, x = s.call("POST", "/v1/runs/"+waits+"/approve", `{"answer": true}`)
+	require.Equal(t, 200, status, "%v", x)
+	first := 0.0
+	s.events(waits, int(told), func(e map[string]any) bool {
+		if first == 0 {
+			first = e["seq"].(float64)
+		}
+		return true
+	})
+	require.Equal(t, told+1, first, "numbers go on")
+	x = end(s, waits)
+	require.Equal(t, "finished", x["status"])
+	require.Equal(t, want["report"].(map[string]any)["value"], x["report"].(map[string]any)["value"])
+	s.term()
 }

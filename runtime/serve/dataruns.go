@@ -117,7 +117,11 @@ func (s *Server) keptRun(f *runFiles) *run {
 }
 
 // resume goes on with a run of an earlier process.
-func (s *Server) resume(t *tenant, f *runFiles) *run {
+func (s *Server) resume(t *tenant, f *runFiles) *run { return s.goOn(t, f, nil) }
+
+// goOn goes on with a run of an earlier process, or, where unwanted says why, sees to
+// its end.
+func (s *Server) goOn(t *tenant, f *runFiles, unwanted error) *run {
 	r := s.newRun(f.meta.Run, f.meta.Program)
 	r.chat, r.created, r.attached, r.files = f.meta.Chat, f.meta.Created, f.meta.Attached, f
 	up := newTakeUp()
@@ -130,14 +134,17 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 		s.cfg.Log.Warn("lines of a run's events cannot be read any more and are left out", "run", r.id, "lines", f.events.damaged)
 	}
 	elsewhere := f.meta.Elsewhere && s.cfg.Runner != nil
-	if err == nil && up.over.Seq != 0 && !(elsewhere && up.over.Kind == runtime.RunFinished) {
-		// The end was told, and nobody lived to write it down.
+	over := err == nil && up.over.Seq != 0 // its end was told, and nobody lived to write it down
+	if over && !f.meta.Elsewhere {
 		f.finish(s.outcomeOf(f, up.over), r.log)
 		return s.keptRun(f)
 	}
 	q := runRequest{seed: f.meta.Seed, salt: t.salt(f.meta.CacheSalt, ""), takeUp: up}
 	if elsewhere {
-		q.takeUp, q.begun, q.over = nil, true, up.over.Seq != 0
+		q.takeUp, q.begun = nil, true
+		if over {
+			q.end = &up.over
+		}
 		q.told, _ = r.log.Since(0)
 		for i := range q.told {
 			r.asks.event(&q.told[i])
@@ -145,6 +152,12 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 	}
 	switch {
 	case err != nil:
+	case f.meta.Elsewhere && s.cfg.Runner == nil && over:
+		// The next process that reaches who carried it out gets its report.
+		f.events.close()
+		r.ends(outcomeTold(up.over, r.id))
+		close(r.done)
+		return r
 	case f.meta.Elsewhere && s.cfg.Runner == nil:
 		err = errElsewhere
 	case s.cfg.Runner != nil && !elsewhere:
@@ -162,6 +175,9 @@ func (s *Server) resume(t *tenant, f *runFiles) *run {
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	r.cancel = cancel
+	if unwanted != nil {
+		cancel(unwanted)
+	}
 	if len(up.asked) > 0 && !elsewhere {
 		r.begun = make(chan struct{})
 		r.again = sync.OnceFunc(func() { close(r.begun) })
@@ -196,16 +212,32 @@ func (s *Server) programOf(f *runFiles) (p Program, inputs lang.Args, err error)
 	return p, inputs, err
 }
 
-// outcomeOf finds out how a run ended whose last event is end.
-func (s *Server) outcomeOf(f *runFiles, end runtime.Event) runOutcome {
+// outcomeTold is how a run ended whose last event is end, as far as that says it.
+func outcomeTold(end runtime.Event, run string) runOutcome {
 	out := runOutcome{status: runFinished, ended: end.Time}
 	if end.Kind == runtime.RunFailed {
-		out.status = runFailed
+		out.status, out.problem = runFailed, &errorObject{Message: end.Error, Type: typeServer}
 		if end.Status == runtime.Cancelled {
-			out.status = runCancelled
+			out.status, out.problem = runCancelled, problemOf(context.Canceled, end.Error)
 		}
-		out.problem = &errorObject{Message: end.Error, Type: typeServer}
 	}
+	if end.Value != nil {
+		out.report = &runtime.Report{Run: run, Value: end.Value}
+		if end.Usage != nil {
+			out.report.Usage = *end.Usage
+		}
+	}
+	return out
+}
+
+// ends notes how the run ended.
+func (r *run) ends(out runOutcome) {
+	r.was, r.problem, r.ended, r.report = out.status, out.problem, out.ended, out.report
+}
+
+// outcomeOf finds out how a run ended whose last event is end.
+func (s *Server) outcomeOf(f *runFiles, end runtime.Event) runOutcome {
+	out := outcomeTold(end, f.meta.Run)
 	if data, err := os.Open(f.journal()); err == nil {
 		defer data.Close()
 		l := s.cfg.Limits.ProgramLimits
@@ -271,14 +303,14 @@ func interrupts(cause, err error, unbegun bool) bool {
 	switch {
 	case err == nil:
 		return false
-	case cause == error(errSuspended):
+	case cause == error(errSuspended), errors.Is(err, ErrAway):
 		return true
 	case cause != nil && !errors.As(cause, &keep):
 		return false // somebody wanted its end
 	case errors.As(err, &panics):
 		return false
 	}
-	return unbegun || errors.Is(err, ErrAway) || errors.As(cause, &keep) || errors.As(err, &journal) || errors.Is(err, runtime.ErrUnknownOutcome)
+	return unbegun || errors.As(cause, &keep) || errors.As(err, &journal) || errors.Is(err, runtime.ErrUnknownOutcome)
 }
 
 // interrupt notes that the run does not go on in this process. Its readers are

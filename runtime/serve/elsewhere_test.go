@@ -2,7 +2,10 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -28,7 +31,8 @@ steps:
 
 // elsewhere is a Runner whose runs write one text and ask one question.
 type elsewhere struct {
-	away bool
+	away  bool
+	fails bool // the runs do, when they are answered
 
 	mu   sync.Mutex
 	seen []Elsewhere
@@ -46,7 +50,7 @@ func (x *elsewhere) Run(ctx context.Context, r Elsewhere) (*runtime.Report, erro
 	seq := uint64(len(r.Told))
 	tell := func(e runtime.Event) {
 		seq++
-		e.Seq = seq
+		e.Seq, e.Time = seq, time.Now()
 		r.Sink.Emit(e)
 	}
 	if len(r.Told) == 0 {
@@ -58,6 +62,19 @@ func (x *elsewhere) Run(ctx context.Context, r Elsewhere) (*runtime.Report, erro
 		tell(runtime.Event{Kind: runtime.NodeStarted, Task: "ok", Node: "ok", Does: "wait", Ask: wait.Question(time.Time{})})
 		tell(runtime.Event{Kind: runtime.RunWaits})
 	}
+	report := &runtime.Report{Run: r.ID, Value: []byte("true"), Tasks: 7}
+	refused := errors.New("it was refused")
+	if n := len(r.Told); n > 0 {
+		switch r.Told[n-1].Kind {
+		case runtime.RunFinished:
+			return report, nil
+		case runtime.RunFailed:
+			if r.Told[n-1].Status == runtime.Cancelled {
+				return nil, context.Canceled
+			}
+			return report, refused
+		}
+	}
 	v, err := r.Answer(ctx, "ok", nil)
 	if err != nil {
 		x.mu.Lock()
@@ -66,8 +83,12 @@ func (x *elsewhere) Run(ctx context.Context, r Elsewhere) (*runtime.Report, erro
 		return nil, err
 	}
 	tell(runtime.Event{Kind: runtime.NodeFinished, Task: "ok", Node: "ok", Does: "wait", Value: v})
+	if x.fails {
+		tell(runtime.Event{Kind: runtime.RunFailed, Error: refused.Error()})
+		return report, refused
+	}
 	tell(runtime.Event{Kind: runtime.RunFinished, Value: v})
-	return &runtime.Report{Run: r.ID, Value: v}, nil
+	return report, nil
 }
 
 // begunElsewhere starts a run and waits until it asks.
@@ -159,4 +180,109 @@ func TestRunsElsewhereEnd(t *testing.T) {
 func TestRunnerNeedsAFolder(t *testing.T) {
 	_, err := New(Config{Backend: puppet.New(), Runner: &elsewhere{}})
 	require.ErrorContains(t, err, "need a folder")
+}
+
+// unwritten makes the files of a run those of a server that was killed when the end of
+// the run was told and not written down.
+func unwritten(t *testing.T, dir, path string) {
+	t.Helper()
+	list := (&shelf{filepath.Join(dir, "anyone")}).runs(func(file string, err error) { t.Error(file, err) })
+	for _, f := range list {
+		if f.meta.Run == filepath.Base(path) {
+			f.meta.Status, f.meta.Ended, f.meta.Error = "", time.Time{}, nil
+			require.NoError(t, f.writeMeta())
+			require.NoError(t, os.RemoveAll(f.path("report.json")))
+			return
+		}
+	}
+	t.Fatal("no such run", path)
+}
+
+// The report of a run elsewhere whose end was told and not written down is asked for
+// again, however the run ended, and by a later server if this one cannot ask.
+func TestReportOfARunElsewhereIsFoundAgain(t *testing.T) {
+	for _, how := range []string{"finished", "failed", "cancelled"} {
+		t.Run(how, func(t *testing.T) {
+			dir := t.TempDir()
+			with := func(x *elsewhere) func(*Config) { return func(c *Config) { c.Runner = x } }
+			first := &elsewhere{fails: how == "failed"}
+			c, stop := serveIn(t, dir, puppet.New(), with(first))
+			path := begunElsewhere(t, c)
+			if how == "cancelled" {
+				c.ok(path+"/cancel", nil)
+			} else {
+				c.ok(path+"/approve", tree{"answer": true})
+				c.until(path, how)
+			}
+			_, want := c.call("GET", path, nil)
+			require.Equal(t, how, want["status"])
+			if how != "cancelled" {
+				require.Equal(t, 7.0, at(want, "report", "tasks"))
+			}
+			events, _ := readSSE(t, c.do("GET", path+"/events", nil).Body)
+			stop()
+			unwritten(t, dir, path)
+
+			for _, change := range []func(*Config){nil, with(&elsewhere{away: true})} {
+				c, stop = serveIn(t, dir, puppet.New(), change)
+				c.until(path, how)
+				_, got := c.call("GET", path, nil)
+				if how != "finished" {
+					assert.Equal(t, at(want, "error", "message"), at(got, "error", "message"))
+				}
+				if how == "finished" {
+					assert.Equal(t, true, at(got, "report", "value"), "its end told the value")
+				}
+				c.refused(path+"/resume", nil, 409, "")
+				stop()
+			}
+
+			x := &elsewhere{fails: how == "failed"}
+			c, stop = serveIn(t, dir, puppet.New(), with(x))
+			c.until(path, how)
+			_, got := c.call("GET", path, nil)
+			require.InDelta(t, want["finished_at"], got["finished_at"], 1)
+			want["finished_at"] = got["finished_at"] // of the event; a moment later in the server that saw it
+			require.Equal(t, want, got)
+			require.Len(t, x.seen, 1)
+			require.Len(t, x.seen[0].Told, len(events))
+			stop()
+			c, _ = serveIn(t, dir, puppet.New(), with(x))
+			_, got = c.call("GET", path, nil)
+			require.Equal(t, want, got)
+			require.Len(t, x.seen, 1, "it was written down")
+			same, _ := readSSE(t, c.do("GET", path+"/events", nil).Body)
+			require.Equal(t, events, same)
+		})
+	}
+}
+
+// Who cancels a run elsewhere that was interrupted is not told that it has ended before
+// those who carry it out know.
+func TestInterruptedRunElsewhereIsCancelledThere(t *testing.T) {
+	dir := t.TempDir()
+	with := func(x *elsewhere) func(*Config) { return func(c *Config) { c.Runner = x } }
+	c, stop := serveIn(t, dir, puppet.New(), with(&elsewhere{}))
+	path := begunElsewhere(t, c)
+	stop()
+
+	c, stop = serveIn(t, dir, puppet.New(), nil)
+	e := c.refused(path+"/cancel", nil, 503, "")
+	assert.Contains(t, e["message"], "--durable")
+	p := c.dial()
+	p.send(tree{"type": "cancel", "ref": "a", "run": filepath.Base(path)})
+	assert.Contains(t, at(p.next(), "error", "message"), "--durable")
+	stop()
+
+	x := &elsewhere{away: true}
+	c, _ = serveIn(t, dir, puppet.New(), with(x))
+	c.until(path, "interrupted")
+	e = c.refused(path+"/cancel", nil, 503, "")
+	assert.Contains(t, e["message"], "cannot be reached")
+	c.until(path, "interrupted")
+	x.mu.Lock()
+	x.away = false
+	x.mu.Unlock()
+	require.Equal(t, "cancelled", c.ok(path+"/cancel", nil)["status"])
+	require.Equal(t, []bool{false}, x.kept, "it was told to end")
 }

@@ -87,7 +87,12 @@ func (r *run) failure() *errorObject {
 	if r.problem != nil || r.err == nil {
 		return r.problem
 	}
-	o := toError(r.err).body().Error
-	o.Message = r.err.Error() // the program is the client's own
+	return problemOf(r.err, r.err.Error()) // the program is the client's own
+}
+
+// problemOf is an error of that kind which says what.
+func problemOf(err error, what string) *errorObject {
+	o := toError(err).body().Error
+	o.Message = what
 	return &o
 }

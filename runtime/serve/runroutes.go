@@ -103,7 +103,7 @@ func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if x.interrupted() { // before, or just then
-		if x, err = s.giveUp(t, x); err != nil {
+		if x, err = s.giveUp(r.Context(), t, x); err != nil {
 			return err
 		}
 	}
@@ -111,13 +111,30 @@ func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// giveUp ends a run that was interrupted, or says why it still is.
-func (s *Server) giveUp(t *tenant, x *run) (*run, error) {
-	y, err := s.replace(t, x, s.abandon)
-	if err == nil && y.interrupted() {
-		return nil, s.notKept(y.err)
+// giveUp ends a run that was interrupted, or says why it still is. One that others
+// carry out may go on with them, so they are told.
+func (s *Server) giveUp(ctx context.Context, t *tenant, x *run) (*run, error) {
+	other := s.abandon
+	if x.files.meta.Elsewhere {
+		if s.cfg.Runner == nil {
+			return nil, x.stopped()
+		}
+		other = func(t *tenant, f *runFiles) *run { return s.goOn(t, f, errCancelled) }
 	}
-	return y, err
+	y, err := s.replace(t, x, other)
+	if err != nil {
+		return nil, err
+	}
+	if err := y.wait(ctx); err != nil {
+		return nil, err
+	}
+	if !y.interrupted() {
+		return y, nil
+	}
+	if x.files.meta.Elsewhere {
+		return nil, y.stopped()
+	}
+	return nil, s.notKept(y.err)
 }
 
 // runEvents is GET /v1/runs/{id}/events.

@@ -147,7 +147,7 @@ type runRequest struct {
 	takeUp    *takeUp         // of a run that an earlier process began
 	begun     bool            // by an earlier process, and carried out elsewhere
 	told      []runtime.Event // of that, by the earlier process
-	over      bool            // its end was told
+	end       *runtime.Event  // the last of that, if its end was told
 	attached  bool
 	trace     trace.SpanContext // whose trace the run belongs to
 	chat      string            // that the run answers
@@ -459,8 +459,8 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	if err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	interrupted := r.files != nil && interrupts(cause, err, q.takeUp != nil && report == nil)
-	if !interrupted && !q.over {
+	interrupted := r.files != nil && q.end == nil && interrupts(cause, err, q.takeUp != nil && report == nil)
+	if !interrupted && q.end == nil {
 		end := sink.end
 		if end == nil {
 			end = &runtime.Event{Seq: sink.last + 1, Time: time.Now(), Kind: runtime.RunFailed, Error: "the run ended early"}
@@ -479,6 +479,23 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	r.again()
 	r.report, r.err, r.ended = report, err, time.Now()
 	switch {
+	case q.end != nil: // only the report was missing
+		out := outcomeTold(*q.end, r.id)
+		unknown := cause != nil || errors.Is(err, ErrAway)
+		if report != nil {
+			out.report = report
+		}
+		if out.status == runFailed && err != nil && !unknown {
+			out.problem = problemOf(err, q.end.Error)
+		}
+		r.ends(out)
+		r.err = nil
+		if unknown { // the next process asks for it again
+			s.cfg.Log.Error("the report of a run that is over cannot be had yet", "run", r.id, "error", err)
+			r.files.events.close()
+		} else {
+			s.writeEnd(r, out)
+		}
 	case interrupted:
 		switch {
 		case cause == error(errSuspended):
@@ -492,9 +509,7 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 			s.cfg.Log.Error("a run was interrupted; it goes on when the server starts again, or by /v1/runs/{id}/resume", "run", r.id, "error", err)
 		}
 	case r.files != nil:
-		if kerr := r.files.finish(runOutcome{r.outcome(), r.ended, r.failure(), report}, r.log); kerr != nil {
-			s.cfg.Log.Error("the end of a run cannot be kept yet", "run", r.id, "error", kerr)
-		}
+		s.writeEnd(r, runOutcome{r.outcome(), r.ended, r.failure(), report})
 	}
 	// Who sees the end of the run must find it counted.
 	spans.end(r.outcome(), err)
@@ -505,6 +520,13 @@ func (s *Server) carryOut(ctx context.Context, t *tenant, r *run, q runRequest) 
 	}
 	close(r.done)
 	r.mu.Unlock()
+}
+
+// writeEnd keeps how a run ended.
+func (s *Server) writeEnd(r *run, out runOutcome) {
+	if err := r.files.finish(out, r.log); err != nil {
+		s.cfg.Log.Error("the end of a run cannot be kept yet", "run", r.id, "error", err)
+	}
 }
 
 // runProgram begins a run, or goes on with its journal.

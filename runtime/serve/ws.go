@@ -315,12 +315,13 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 		w.stop()
 		<-w.done // no event comes after the answer, and the run can be watched again
 	case "cancel":
-		if x.interrupted() {
-			if _, err := c.s.giveUp(c.tenant, x); err != nil {
-				return m, err
-			}
-		}
 		x.cancel(errCancelled)
+		if x.interrupted() {
+			return c.later(m, func() error {
+				_, err := c.s.giveUp(c.ctx, c.tenant, x)
+				return err
+			}), nil
+		}
 	case "approve":
 		task, answer, err := readAnswer(f)
 		if err != nil {
@@ -330,18 +331,21 @@ func (c *socket) command(data []byte) (m wsMessage, err error) {
 		if err != nil {
 			return m, err
 		}
-		// Until the run has taken it the client may say more.
-		said := m
-		c.wg.Go(func() {
-			if err := q.give(c.ctx, v); err != nil {
-				o := toError(err).body().Error
-				said.Type, said.Error = "error", &o
-			}
-			c.send(c.ctx, said)
-		})
-		return wsMessage{}, nil
+		return c.later(m, func() error { return q.give(c.ctx, v) }), nil
 	}
 	return m, nil
+}
+
+// later sends an answer when do is done. Until then the client may say more.
+func (c *socket) later(said wsMessage, do func() error) wsMessage {
+	c.wg.Go(func() {
+		if err := do(); err != nil {
+			o := toError(err).body().Error
+			said.Type, said.Error = "error", &o
+		}
+		c.send(c.ctx, said)
+	})
+	return wsMessage{}
 }
 
 func (c *socket) start(f *fields, m wsMessage) (wsMessage, error) {
