@@ -85,11 +85,14 @@ temporal:
 	cd workflows/temporal-dev && go build -trimpath -ldflags '-s -w' -o $(TEMPORAL) .
 
 # test-temporal runs durable programs on a real server, and kills it, its workers,
-# both, and the engine, at random moments. KILLS=100 PROGRAMS=1000 for the long form.
+# both, and the engine, at random moments. KILLS=100 PROGRAMS=1000 STEPS=20000 for the
+# long form, which takes about an hour of two cores. RUN=TestServerKilled for one of the
+# tests.
 KILLS ?= 5
 PROGRAMS ?= 150
+STEPS ?= 200
 test-temporal: temporal
-	COPPICE_TEMPORAL=$(TEMPORAL) COPPICE_KILLS=$(KILLS) COPPICE_PROGRAMS=$(PROGRAMS) go test -count=1 -timeout 60m -tags durable ./workflows
+	COPPICE_TEMPORAL=$(TEMPORAL) COPPICE_KILLS=$(KILLS) COPPICE_PROGRAMS=$(PROGRAMS) COPPICE_STEPS=$(STEPS) go test -count=1 -timeout 120m -tags durable -run '$(RUN)' ./workflows
 	COPPICE_TEMPORAL=$(TEMPORAL) go test -count=1 -timeout 60m -tags durable -run TestDurable ./cmd/coppice
 
 clean:

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -195,12 +194,7 @@ func TestServerChildrenWait(t *testing.T) {
 // the run goes on in new histories, and all of it arrives. COPPICE_PROGRAMS=1000 for as
 // many as a run may have open.
 func TestServerManyPrograms(t *testing.T) {
-	n := 150
-	if s := os.Getenv(envPrograms); s != "" {
-		var err error
-		n, err = strconv.Atoi(s)
-		require.NoError(t, err)
-	}
+	n := number(t, envPrograms, 150)
 	s := newSite(t, newModel(t, 0))
 	ctx := context.Background()
 	run, err := Start(ctx, s.client, program(t, crowd), lang.Args{"n": n}, StartOptions{Name: "many"})

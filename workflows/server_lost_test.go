@@ -32,8 +32,9 @@ type typist struct {
 	wrote int   // tokens of it
 }
 
-// longText is how many tokens the generations named long have.
-const longText = 400
+// longText is how many tokens the generations named long have. The first request for
+// them waits behind heldText: whoever has it is to be lost.
+const longText, heldText = 400, 100
 
 func newTypist(t *testing.T) (*typist, string) {
 	m := &typist{}
@@ -61,8 +62,15 @@ func newTypist(t *testing.T) (*typist, string) {
 				return
 			}
 			w.(http.Flusher).Flush()
+			pause := 20 * time.Millisecond
+			switch {
+			case long && from > 0:
+				pause = time.Millisecond
+			case long && i == heldText:
+				pause = time.Hour
+			}
 			select {
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(pause):
 			case <-r.Context().Done():
 				return
 			}
@@ -154,7 +162,7 @@ steps:
 - user: Go on.
 - gen: {name: long, max_tokens: 1000}
 - return: long
-`), nil, StartOptions{Name: "writes", Heartbeat: time.Second})
+`), nil, StartOptions{Name: "writes", Heartbeat: 5 * time.Second}) // a busy machine is no lost worker
 			require.NoError(t, err)
 			a, seen := s.pending(t, "writes", 20)
 			for _, w := range workers {

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,14 +35,27 @@ import (
 
 const (
 	envServer   = "COPPICE_TEMPORAL"    // path of coppice-temporal
-	envKills    = "COPPICE_KILLS"       // how often TestServerKilled kills
+	envKills    = "COPPICE_KILLS"       // how often TestServerKilled kills, and TestServerKilledBehindAnEffect
+	envSteps    = "COPPICE_STEPS"       // how long the loop of TestServerRollsOver is
 	envPrograms = "COPPICE_PROGRAMS"    // how many TestServerManyPrograms has
 	envWorker   = "COPPICE_TEST_WORKER" // this test binary is a worker; JSON of workerArgs
 	envEngine   = "COPPICE_TEST_ENGINE" // this test binary is an engine; its address
 )
 
+// number is how large a test is: what the variable says, or what it is by itself.
+func number(t *testing.T, variable string, usual int) int {
+	t.Helper()
+	s := os.Getenv(variable)
+	if s == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(s)
+	require.NoError(t, err, variable)
+	return n
+}
+
 type workerArgs struct {
-	Address, Store, Model, Effects string
+	Address, Store, Model, Effects, Queue string
 
 	Writes   bool // the model writes tokens that can be gone on from
 	Affinity bool
@@ -99,7 +113,7 @@ func workerMain(a workerArgs) {
 	if a.Writes {
 		be = &writer{distant{url: a.Model}}
 	}
-	w, err := NewWorker(c, Config{Backend: be, Funcs: effects(a.Effects, a.Model), Store: store, Key: a.key(), Affinity: a.Affinity})
+	w, err := NewWorker(c, Config{Queue: a.Queue, Backend: be, Funcs: effects(a.Effects, a.Model), Store: store, Key: a.key(), Affinity: a.Affinity})
 	if err != nil {
 		panic(err)
 	}
@@ -369,6 +383,7 @@ type site struct {
 	server, worker *process
 	client         *Client
 	another        func() *process // a second worker
+	workerWith     func(workerArgs) *process
 }
 
 func newSite(t *testing.T, m *model) *site { return newSiteWith(t, workerArgs{Model: m.url}) }
@@ -398,11 +413,12 @@ func newSiteWith(t *testing.T, with workerArgs) *site {
 			"--search-attribute", "program=Keyword", "--search-attribute", "tenant=Keyword", "--search-attribute", "status=Keyword")
 	}}
 	with.Address, with.Store, with.Effects = s.address, s.store(), s.effects()
-	args, err := json.Marshal(with)
-	require.NoError(t, err)
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	s.another = func() *process {
+	s.another = func() *process { return s.workerWith(with) }
+	s.workerWith = func(a workerArgs) *process {
+		args, err := json.Marshal(a)
+		require.NoError(t, err)
 		return &process{t: t, log: log, make: func() *exec.Cmd {
 			c := exec.Command(exe)
 			c.Env = append(os.Environ(), envWorker+"="+string(args))

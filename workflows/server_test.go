@@ -12,9 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -96,12 +94,7 @@ func TestServerKilled(t *testing.T) {
 	m.startEngine(t, s)
 	s.server.supervise()
 	s.worker.supervise()
-	kills := 5
-	if k := os.Getenv(envKills); k != "" {
-		var err error
-		kills, err = strconv.Atoi(k)
-		require.NoError(t, err)
-	}
+	kills := number(t, envKills, 5)
 	quiet := newModel(t, 0)
 	graphs := []*lang.Graph{program(t, disturbed), program(t, offspring)}
 	args := lang.Args{"text": strings.Repeat("a rule that matters. ", 500)}
@@ -261,49 +254,6 @@ func TestServerCarriesLargeValues(t *testing.T) {
 	d, err := s.client.DescribeWorkflow(ctx, "big", "")
 	require.NoError(t, err)
 	require.Less(t, d.RawResponse.WorkflowExecutionInfo.HistorySizeBytes, int64(200_000))
-}
-
-// TestServerRollsOver: a long loop goes on in new histories, with the same name.
-func TestServerRollsOver(t *testing.T) {
-	m := newModel(t, 0)
-	s := newSite(t, m)
-	ctx := context.Background()
-	run, err := Start(ctx, s.client, program(t, `
-name: long
-steps:
-- repeat:
-    name: r
-    max: 200
-    index: i
-    steps:
-    - user: ${i}
-    - gen: {name: x, max_tokens: 5}
-- wait: {name: ok, ask: "Enough?"}
-- return: x
-`), nil, StartOptions{Name: "long", History: 100, SearchAttributes: true})
-	require.NoError(t, err)
-	// Signals all the time; the one that counts comes early.
-	require.NoError(t, run.Leave(ctx, Answer{Task: "ok", Value: json.RawMessage("true")}))
-	stop := make(chan struct{})
-	var flood sync.WaitGroup
-	flood.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-				_ = run.Leave(ctx, Answer{Task: fmt.Sprint("nobody", i%3), Value: json.RawMessage("1")})
-			}
-		}
-	})
-	_, err = run.Report(ctx)
-	close(stop)
-	flood.Wait()
-	require.NoError(t, err)
-	d, err := s.client.DescribeWorkflow(ctx, "long", "")
-	require.NoError(t, err)
-	require.NotEqual(t, d.WorkflowExecution.RunID, d.RawResponse.WorkflowExecutionInfo.FirstRunId)
-	s.listed(t, `program = "long" and status = "finished"`, "long") // the last history knows too
 }
 
 // record writes the history of a run.
