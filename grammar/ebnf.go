@@ -1,7 +1,9 @@
 package grammar
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -61,7 +63,14 @@ const (
 )
 
 func (p *ebnfParser) fail(kind error, msg string) {
-	failf(kind, p.source, offset(p.pos), "", msg)
+	failf(kind, p.source, p.where(p.pos), "", msg)
+}
+
+// where is a place of the source by line and column, in characters, from 1 on.
+func (p *ebnfParser) where(at int) string {
+	before := p.src[:min(at, len(p.src))]
+	start := strings.LastIndexByte(before, '\n') + 1
+	return fmt.Sprintf("line %d, column %d", strings.Count(before, "\n")+1, utf8.RuneCountInString(before[start:])+1)
 }
 
 func (c *compiler) compileEBNF() (*valueNode, error) {

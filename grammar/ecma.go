@@ -42,8 +42,7 @@ type pattern struct {
 	pos      int
 	depth    int
 	maxDepth int
-	whole    bool // the pattern must match the whole text
-	dot      []rng
+	whole    bool   // the pattern must match the whole text
 	begin    nodeID // the marker of "^"
 	anyMark  nodeID // any characters and markers
 	tail     nodeID // what follows a match: anything, or an optional end marker
@@ -52,6 +51,7 @@ type pattern struct {
 	looks    int    // lookaheads around pos
 	skipped  int    // "^" so far that said nothing new, those behind another left out
 	anchored bool   // pos is the beginning of the text, and its marker is consumed
+	dialect         // other than ECMA-262's
 }
 
 const (
@@ -62,22 +62,18 @@ const (
 // compilePattern is the set of texts, written by e, in which src matches
 // somewhere (whole: that it matches as a whole).
 func (p *pool) compilePattern(src string, e encoder, whole bool, maxDepth int) (id nodeID, err error) {
-	return p.compilePatternDot(src, e, whole, maxDepth, nil)
+	return p.compileDialect(src, e, whole, maxDepth, dialect{breaks: lineEnds})
 }
 
 // lineEnds are the characters that "." does not match.
 var lineEnds = []rng{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}
 
-// compilePatternDot is compilePattern with other line ends; nil are those of
-// ECMA-262.
-func (p *pool) compilePatternDot(src string, e encoder, whole bool, maxDepth int, ends []rng) (id nodeID, err error) {
-	if ends == nil {
-		ends = lineEnds
-	}
-	id, err = p.compileAsWritten(src, e, whole, maxDepth, ends)
+// compileDialect is compilePattern in a dialect.
+func (p *pool) compileDialect(src string, e encoder, whole bool, maxDepth int, d dialect) (id nodeID, err error) {
+	id, err = p.compileAsWritten(src, e, whole, maxDepth, d)
 	if pe, ok := asPatternError(err); ok && pe.what == lookInGroup {
 		if spread, ok := spreadLooks(src); ok {
-			if all, err := p.compileAsWritten(spread, e, whole, maxDepth, ends); err == nil {
+			if all, err := p.compileAsWritten(spread, e, whole, maxDepth, d); err == nil {
 				return all, nil
 			}
 		}
@@ -85,8 +81,8 @@ func (p *pool) compilePatternDot(src string, e encoder, whole bool, maxDepth int
 	return id, err
 }
 
-func (p *pool) compileAsWritten(src string, e encoder, whole bool, maxDepth int, ends []rng) (id nodeID, err error) {
-	r := &pattern{p: p, e: e, src: src, whole: whole, maxDepth: maxDepth, dot: negate(normRanges(slices.Clone(ends)))}
+func (p *pool) compileAsWritten(src string, e encoder, whole bool, maxDepth int, d dialect) (id nodeID, err error) {
+	r := &pattern{p: p, e: e, src: src, whole: whole, maxDepth: maxDepth, dialect: d}
 	defer func() {
 		switch f := recover().(type) {
 		case nil:
@@ -337,7 +333,10 @@ func (r *pattern) sequence(top bool) nodeID {
 	anchored := r.anchored // further "^" at the beginning say nothing new
 	defer func() { r.anchored = anchored }()
 	begins := 0 // items, all of them "^"
-	for r.pos < len(r.src) && r.peek() != '|' && r.peek() != ')' {
+	for r.skipBlanks(); r.pos < len(r.src) && r.peek() != '|' && r.peek() != ')'; r.skipBlanks() {
+		if r.inlineFlags() {
+			continue
+		}
 		if r.peek() == '^' && len(items) == begins && (begins > 0 || anchored) {
 			r.pos++
 			if begins == 0 {
@@ -419,6 +418,7 @@ func (r *pattern) peek() byte {
 func (r *pattern) quantified() nodeID {
 	start, ends, skipped := r.pos, r.ends, r.skipped
 	id := r.atom()
+	r.skipBlanks()
 	m, n := int32(0), int32(-1)
 	switch r.peek() {
 	case '*':
@@ -501,14 +501,16 @@ func (r *pattern) atom() nodeID {
 		return r.p.class(r.e, r.classBody())
 	case '.':
 		r.pos++
-		return r.p.class(r.e, r.dot)
+		return r.p.class(r.e, r.dot())
 	case '^':
+		r.lineAnchor()
 		if r.looks > 0 {
 			r.refuse(ErrUnsupported, "^ in a lookahead", "put the lookahead behind ^ and leave this one out")
 		}
 		r.pos++
 		return r.begin
 	case '$':
+		r.lineAnchor()
 		r.pos++
 		r.ends++
 		return r.p.leafNode(r.p.mkLeaf(false, []edge{{markEnd, markEnd, leafEnd}}))
@@ -519,14 +521,16 @@ func (r *pattern) atom() nodeID {
 			r.fail(ErrInvalid, "nothing to repeat")
 		}
 	case '\\':
-		return r.p.class(r.e, r.escape(false))
+		return r.p.class(r.e, r.folded(r.escape(false)))
 	}
 	ch, n := utf8.DecodeRuneInString(r.src[r.pos:])
 	r.pos += n
-	return r.p.class(r.e, []rng{{ch, ch}})
+	return r.p.class(r.e, r.folded([]rng{{ch, ch}}))
 }
 
 func (r *pattern) group() nodeID {
+	outer := r.flags
+	defer func() { r.flags = outer }()
 	rest := r.src[r.pos:]
 	switch {
 	case strings.HasPrefix(rest, "(?:"):
@@ -541,6 +545,7 @@ func (r *pattern) group() nodeID {
 			r.fail(ErrInvalid, "unfinished group name")
 		}
 		r.pos += end + 1
+	case r.flagged():
 	case strings.HasPrefix(rest, "(?"):
 		r.refuse(ErrUnsupported, "group flags", "write both cases as in [aA], and use (?:...) for a group")
 	default:

@@ -25,6 +25,9 @@ func (r *pattern) escape(inClass bool) []rng {
 	c := r.src[r.pos]
 	one := func(ch rune) []rng { return []rng{{ch, ch}} }
 	r.pos++
+	if set, ok := r.escapeOfLark(c); ok {
+		return set
+	}
 	switch c {
 	case 'd':
 		return digitClass
@@ -65,7 +68,7 @@ func (r *pattern) escape(inClass bool) []rng {
 	case 'u':
 		return one(r.unicodeEscape())
 	case 'p', 'P':
-		set := r.property()
+		set := r.folded(r.property())
 		if c == 'P' {
 			set = negate(set)
 		}
@@ -232,9 +235,13 @@ func (r *pattern) classBody() []rng {
 		if r.pos >= len(r.src) {
 			r.fail(ErrInvalid, "missing ]")
 		}
-		if r.peek() == ']' {
+		if r.skipBlanks(); r.peek() == ']' {
 			r.pos++
 			break
+		}
+		if set, ok := r.classOfLark(); ok {
+			out = append(out, set...)
+			continue
 		}
 		lo := r.classAtom()
 		if r.peek() != '-' || r.pos+1 >= len(r.src) || r.src[r.pos+1] == ']' {
@@ -253,7 +260,7 @@ func (r *pattern) classBody() []rng {
 		}
 		out = append(out, rng{lo[0].lo, hi[0].lo})
 	}
-	out = normRanges(append([]rng(nil), out...))
+	out = r.folded(normRanges(append([]rng(nil), out...)))
 	if neg {
 		out = negate(out)
 	}

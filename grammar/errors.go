@@ -26,7 +26,7 @@ var (
 type Error struct {
 	Kind    error  // one of ErrInvalid, ErrUnsupported, ErrUnsatisfiable, ErrTooLarge
 	Source  string // "schema", "regex", "ebnf", "lark", "choices", "sequence", "tags" or "spec"
-	Pointer string // JSON pointer into the schema ("" is its root), or "offset N" for the other sources
+	Pointer string // JSON pointer into the schema ("" is its root); "line N, column M" of EBNF and Lark, "offset N" of a pattern
 	Keyword string // the schema keyword, when one is to blame
 	Msg     string
 }

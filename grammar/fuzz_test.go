@@ -38,6 +38,15 @@ func walkSome(t *testing.T, g *Grammar, data []byte) []byte {
 		s = next
 	}
 	s.Forced()
+	if way, ok := s.Ending(500); ok {
+		whole := text[:len(text):len(text)]
+		for _, id := range way {
+			whole = append(whole, g.Vocab().Token(id)...)
+		}
+		if !g.Match(whole) {
+			t.Fatalf("%q is given as the end of %q", whole[len(text):], text)
+		}
+	}
 	if _, err := g.Decode(s.Encode()); err != nil {
 		t.Fatal(err)
 	}
@@ -117,12 +126,30 @@ func FuzzLark(f *testing.F) {
 	for _, s := range []string{
 		"start: expr\nexpr: expr \"+\" T | T\nT: /[0-9]+/ & ~\"0\"\n%ignore \" \"\n",
 		"start: %json {\"type\":\"array\",\"items\":{\"type\":\"boolean\"}} a*\na[suffix=\"x\"]: /.*/s | \"A\".. \"Z\" ~ 2..3 -> b\n",
+		"start: /(?i)k(?s-i:.)[[:^alpha:]]\\x{41} # \n/xs a | %regex {\"substring_words\":\"a b. c\"}\na: \"ſ\"i /\\W[^k]/iu\n",
 		"%import common (WS, INT)\n%llguidance {\"no_forcing\":true}\n?start.1: [INT \"é\"i] | ( start \"b\"\n){0,2} // c\n",
 	} {
 		f.Add(s, []byte("abc123"))
 	}
 	f.Fuzz(func(t *testing.T, src string, data []byte) {
 		if g, err := Compile(context.Background(), Spec{Lark: src, Limits: fuzzLimits}, ByteVocab()); err == nil {
+			walkSome(t, g, data[:min(len(data), 200)])
+		}
+	})
+}
+
+func FuzzTags(f *testing.F) {
+	f.Add("<tool>", "</tool>", "<think>", "</think>", "<t", []byte(`{"type":"array","items":{"type":"boolean"}}`), uint8(1), []byte("abc123"))
+	f.Add("aa", "", "ab", "a", "a", []byte(`{"enum":["a"]}`), uint8(6), []byte("\x01\x02"))
+	f.Fuzz(func(t *testing.T, begin, end, begin2, end2, trigger string, schema []byte, how uint8, data []byte) {
+		if len(begin)+len(end)+len(begin2)+len(end2)+len(trigger) > 200 {
+			return
+		}
+		tags := &Tags{Tags: []Tag{{begin, end, &Spec{JSONSchema: schema}}, {begin2, end2, nil}}, AtLeastOne: how&1 != 0, StopAfterFirst: how&2 != 0}
+		if how&4 != 0 {
+			tags.Triggers = []string{trigger}
+		}
+		if g, err := Compile(context.Background(), Spec{Tags: tags, Limits: fuzzLimits}, ByteVocab()); err == nil {
 			walkSome(t, g, data[:min(len(data), 200)])
 		}
 	})

@@ -46,6 +46,8 @@ var larkCommon = map[string]string{
 	"NUMBER":        `[0-9]+([eE][+-]?[0-9]+)?|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?`,
 	"SIGNED_NUMBER": `[+-]?([0-9]+([eE][+-]?[0-9]+)?|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)`,
 	"LCASE_LETTER":  `[a-z]`, "UCASE_LETTER": `[A-Z]`, "LETTER": `[a-zA-Z]`, "WORD": `[a-zA-Z]+`, "CNAME": `[a-zA-Z_][a-zA-Z0-9_]*`,
+	"_EXP":       `[eE][+-]?[0-9]+`,
+	"SH_COMMENT": `#[^\n]*`, "CPP_COMMENT": `//[^\n]*`, "SQL_COMMENT": `--[^\n]*`, "C_COMMENT": `/\*[^*]*\*+([^/*][^*]*\*+)*/`,
 	"ESCAPED_STRING": `"([^"\\\n]|\\[^\n])*"`,
 	"WS_INLINE":      `[ \t]+`, "WS": `[ \t\f\r\n]+`, "CR": `\r`, "LF": `\n`, "NEWLINE": `(\r?\n)+`,
 }
@@ -208,7 +210,7 @@ func (p *larkParser) directive() {
 			if p.body[r] != nil {
 				p.fail(ErrInvalid, "rule "+strconv.Quote(name[1])+" is defined twice")
 			}
-			p.body[r] = &expr{lex: p.pattern(src, start, nil)}
+			p.body[r] = &expr{lex: p.pattern(src, start, patternFlags{})}
 		}
 	case "llguidance":
 		var options map[string]json.RawMessage
@@ -404,11 +406,16 @@ func (p *larkParser) item() *expr {
 	case c == '/':
 		e = p.regex()
 	case c == '%':
-		if !strings.HasPrefix(p.src[p.pos:], "%json") {
-			p.fail(ErrUnsupported, "such a part of a rule; there is %json")
+		p.pos++
+		switch p.name() {
+		case "json":
+			e = p.value(start)
+		case "regex":
+			e = p.substring(start)
+		default:
+			p.pos = start
+			p.fail(ErrUnsupported, "such a part of a rule; there are %json and %regex")
 		}
-		p.pos += len("%json")
-		e = p.value(start)
 	case c == '<':
 		p.fail(ErrUnsupported, "special tokens")
 	default:
@@ -484,7 +491,7 @@ func (p *larkParser) quoted() *expr {
 		p.pos++
 		out := rxEps
 		for _, r := range slices.Backward([]rune(s)) {
-			out = p.c.cat(p.c.class(encRaw, caseVariants(r)), out)
+			out = p.c.cat(p.c.class(encRaw, foldCase([]rng{{r, r}})), out)
 		}
 		return &expr{lex: out}
 	case strings.HasPrefix(p.src[p.pos:], "..") && p.pos+2 < len(p.src) && p.src[p.pos+2] == '"':
@@ -498,17 +505,6 @@ func (p *larkParser) quoted() *expr {
 	return &expr{lex: p.c.bytes(s)}
 }
 
-// caseVariants is a character in both cases.
-func caseVariants(r rune) []rng {
-	out := []rng{{r, r}}
-	for _, s := range []string{strings.ToUpper(string(r)), strings.ToLower(string(r))} {
-		if v, n := utf8.DecodeRuneInString(s); n == len(s) {
-			out = append(out, rng{v, v})
-		}
-	}
-	return out
-}
-
 // regex reads /pattern/ and its flags.
 func (p *larkParser) regex() *expr {
 	start := p.pos
@@ -516,52 +512,27 @@ func (p *larkParser) regex() *expr {
 		if p.peek() == '\\' {
 			p.pos++
 		}
-		if p.pos >= len(p.src) || p.peek() == '\n' {
+		if p.pos >= len(p.src) {
+			p.pos = start
 			p.fail(ErrInvalid, "unfinished pattern")
 		}
 	}
 	src := p.src[start+1 : p.pos]
-	p.pos++
-	dot := []rng{{'\n', '\n'}}
-	for ; p.peek() >= 'a' && p.peek() <= 'z'; p.pos++ {
-		if p.peek() != 's' {
-			p.fail(ErrUnsupported, "flag "+string(rune(p.peek()))+" of a pattern")
+	var flags patternFlags
+	for p.pos++; p.peek() >= 'a' && p.peek() <= 'z'; p.pos++ {
+		if !flags.set(p.peek(), true) {
+			p.fail(ErrUnsupported, "flag "+string(rune(p.peek()))+" of a pattern: there are i, s, m, x and u")
 		}
-		dot = []rng{}
 	}
-	return &expr{lex: p.pattern(src, start+1, dot)}
+	return &expr{lex: p.pattern(src, start+1, flags)}
 }
 
-// pattern compiles the pattern at a place; "." is all characters but those of
-// newline, which nil leaves as they are in ECMA-262.
-func (p *larkParser) pattern(src string, at int, newline []rng) nodeID {
-	id, err := p.c.compilePatternDot(src, encRaw, true, p.c.limits.Depth, newline)
+// pattern compiles the pattern at a place.
+func (p *larkParser) pattern(src string, at int, flags patternFlags) nodeID {
+	id, err := p.c.compileDialect(src, encRaw, true, p.c.limits.Depth, dialect{lark: true, breaks: []rng{{'\n', '\n'}}, flags: flags})
 	if pe, ok := asPatternError(err); ok {
 		p.pos = at + pe.at
 		p.fail(pe.kind, pe.text())
 	}
 	return id
-}
-
-// json reads one JSON value.
-func (p *larkParser) json() []byte {
-	dec := json.NewDecoder(strings.NewReader(p.src[p.pos:]))
-	var raw json.RawMessage
-	if err := dec.Decode(&raw); err != nil {
-		p.fail(ErrInvalid, "what follows is not JSON: "+err.Error())
-	}
-	p.pos += int(dec.InputOffset())
-	return raw
-}
-
-// value reads the schema of a JSON value.
-func (p *larkParser) value(at int) *expr {
-	e, err := p.c.part(Spec{JSONSchema: p.json()}, offset(at))
-	if err != nil {
-		panic(fail{err})
-	}
-	if e.kind == exRef {
-		e.kind = exVal
-	}
-	return e
 }
