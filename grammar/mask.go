@@ -99,6 +99,9 @@ func (m *machine) computeMask(p *place) *maskEntry {
 		}
 		for i := range in.exits {
 			x := &in.exits[i]
+			if m.onlyCloses(c) && !x.closes(m.vocab) {
+				continue // and what follows need not be built
+			}
 			next := m.after(c, x.label)
 			if recorded {
 				next = m.behindRecord(c.stack)
@@ -200,6 +203,7 @@ type exits struct {
 	rest   *restTrie
 	taken  bool     // rest is another state's
 	lost   []uint64 // tokens of rest that do not count, as a mask; nil: none
+	close  int8     // of closes: 0 unknown, 1 yes, 2 no
 }
 
 // maxRests bounds the rests that are gathered into a trie; where there are

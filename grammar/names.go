@@ -3,6 +3,7 @@ package grammar
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 )
 
 // This file builds the tries of the property names that may come next.
@@ -10,6 +11,9 @@ import (
 // nameTrie is the trie of the given names, each followed by the plan's suffix;
 // its accepting states are labelled with the name's number plus one.
 func (w *writer) nameTrie(o *objectNode, p *objectPlan, next []int32) int32 {
+	if len(next) == 1 {
+		return w.tail(o, p, next[0])[0]
+	}
 	key := make([]byte, 0, 2*len(next))
 	for _, i := range next {
 		key = binary.AppendVarint(key, int64(i))
@@ -17,14 +21,19 @@ func (w *writer) nameTrie(o *objectNode, p *objectPlan, next []int32) int32 {
 	if t, ok := p.tries[string(key)]; ok {
 		return t
 	}
-	in := make([]bool, len(o.names))
-	for _, i := range next {
-		in[i] = true
-	}
-	sorted := make([]int32, 0, len(next))
-	for _, i := range p.sorted {
-		if in[i] {
-			sorted = append(sorted, i)
+	sorted := slices.Clone(next)
+	if len(next) < len(o.names)/8 {
+		slices.SortFunc(sorted, func(a, b int32) int { return strings.Compare(o.names[a].text, o.names[b].text) })
+	} else {
+		in := make([]bool, len(o.names))
+		for _, i := range next {
+			in[i] = true
+		}
+		sorted = sorted[:0]
+		for _, i := range p.sorted {
+			if in[i] {
+				sorted = append(sorted, i)
+			}
 		}
 	}
 	t := w.nameNode(o, p, sorted, 0)

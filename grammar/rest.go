@@ -88,6 +88,45 @@ func byByte(kids []kid) []kid {
 	return out
 }
 
+// isCloser reports whether b may stand behind a value in an array or object.
+func isCloser(b byte) bool {
+	switch b {
+	case ',', '}', ']', ' ', '\t', '\n', '\r':
+		return true
+	}
+	return false
+}
+
+// onlyCloses reports whether behind c only what goes on in an array or object, or
+// closes it, can follow.
+func (m *machine) onlyCloses(c config) bool {
+	if c.stack == nil || m.acts[c.act].kind != actPop {
+		return false
+	}
+	k := m.frames[c.stack.frame].kind
+	return k == frObject || k == frArray
+}
+
+// closes reports whether some rest begins with such a byte.
+func (x *exits) closes(v *Vocab) bool {
+	if x.close == 0 {
+		x.close = 2
+		if x.rest != nil {
+			if slices.ContainsFunc(x.rest.b[:x.rest.top], isCloser) {
+				x.close = 1
+			}
+		} else {
+			for _, t := range v.below(x.points) {
+				if slices.ContainsFunc(v.kidsOf(t.trie), func(k kid) bool { return isCloser(k.b) }) {
+					x.close = 1
+					break
+				}
+			}
+		}
+	}
+	return x.close == 1
+}
+
 // walkRest adds the tokens whose rests p allows, but for those of lost.
 func (m *machine) walkRest(t *restTrie, lost []uint64, p *place, acc *tokenSet) {
 	m.walkRests(t, 0, t.top, lost, p, acc)
