@@ -121,6 +121,21 @@ func (s *Server) cmdPID(t *testing.T) int {
 	return r.PID
 }
 
+// TestServerComesBackWhereItWas: who used one that was killed finds the next.
+func TestServerComesBackWhereItWas(t *testing.T) {
+	dir, o := t.TempDir(), slow(t)
+	s, err := Use(t.Context(), dir, o)
+	require.NoError(t, err)
+	require.NoError(t, s.Process().Kill())
+	<-s.done
+	next, err := Use(t.Context(), dir, o)
+	require.NoError(t, err)
+	require.Equal(t, s.Address, next.Address)
+	require.NotEqual(t, s.Process().Pid, next.Process().Pid)
+	s.users.Close()
+	require.NoError(t, next.Close())
+}
+
 // TestServerWhoseProcessIsGone is not taken for another that has its port.
 func TestServerWhoseProcessIsGone(t *testing.T) {
 	dir, o := t.TempDir(), slow(t)

@@ -165,6 +165,19 @@ func healthy(ctx context.Context, addr string, ended <-chan struct{}) error {
 	}
 }
 
+// listen takes the port that the server of the folder had, if it is free: workers and
+// others that used it before it was killed find it again. Else it takes any.
+func (s *Server) listen() (net.Listener, error) {
+	if r, err := s.read(); err == nil && s.cmd == nil { // not after a start that failed
+		if _, port, err := net.SplitHostPort(r.Address); err == nil {
+			if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+				return l, nil
+			}
+		}
+	}
+	return net.Listen("tcp", "127.0.0.1:0")
+}
+
 func (s *Server) start(ctx context.Context, o Options) error {
 	if o.Program == "" {
 		var err error
@@ -176,7 +189,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		o.Wait = 2 * time.Minute // a server that fails ends before that
 	}
 	s.done = make(chan struct{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := s.listen()
 	if err != nil {
 		return err
 	}
