@@ -11,7 +11,8 @@ import (
 // Terms say how the task of a gen, select, json or call is carried out. They
 // change whether and when an answer comes, not what is asked for.
 type Terms struct {
-	// Timeout bounds one attempt; 0: the run's, or none.
+	// Timeout bounds one attempt, and each call of a check's function; 0: the run's,
+	// or none. What a backend or function returns later is thrown away.
 	Timeout time.Duration
 	// Retry says what is done about failures that may pass.
 	Retry Retry
@@ -182,7 +183,7 @@ func (c *analysis) conditions(n *Node, f *flow, e effects) {
 	e.then(of)
 }
 
-// Timeout bounds each attempt at a task.
+// Timeout bounds each attempt at a task, see [Terms].
 func Timeout(d time.Duration) TaskOption { return termsOption(func(t *Terms) { t.Timeout = d }) }
 
 // Retries makes up to attempts attempts at a task while it fails in ways that may

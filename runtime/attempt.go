@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -53,7 +54,7 @@ func (r *runner) terms(t *Task) lang.Terms {
 		terms = *of
 	}
 	if t.Call != nil && t.Node.Call == nil { // the function of a check
-		terms = lang.Terms{}
+		terms = lang.Terms{Timeout: terms.Timeout}
 	}
 	if terms.Timeout == 0 {
 		terms.Timeout = r.cfg.timeout
@@ -98,11 +99,14 @@ func (r *runner) plain(t *Task) bool {
 	if r.cfg.timeout > 0 {
 		return false
 	}
+	terms := t.Node.Terms()
+	if terms.Timeout > 0 {
+		return false
+	}
 	if t.Call != nil && t.Node.Call == nil { // the function of a check
 		return true
 	}
-	terms := t.Node.Terms()
-	if terms.Timeout > 0 || terms.Retry.Attempts > 0 {
+	if terms.Retry.Attempts > 0 {
 		return false
 	}
 	return t.Call != nil || r.cfg.retry.Attempts == 0 && len(r.cfg.fallback) == 0
@@ -236,18 +240,24 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// attempt carries a task out once.
+// attempt carries a task out once. What does not heed the end of the run is waited
+// for by await, which says so.
 func (r *runner) attempt(ctx context.Context, t *Task, be backend.Backend, timeout time.Duration) (Result, error) {
-	return Within(ctx, timeout, r.cfg.grace, func(ctx context.Context) (res Result, err error) {
+	return Within(ctx, timeout, math.MaxInt64, func(ctx context.Context) (res Result, err error) {
 		err = r.once(ctx, t, be, &res)
 		return res, err
 	})
 }
 
-// Within calls f and ends its context after timeout; 0 or less is no bound. With
-// a timeout it returns at the end of the context, and grace later even if f does
-// not. What took too long is a *TimeoutError. A panic of f is one of Within, with
-// a *PanicError. Only drivers of a Machine need it.
+// slack is the part of a timeout for which an attempt that is over is waited for, so
+// that one which heeds its context has ended before another begins.
+const slack = 10
+
+// Within calls f and ends its context after timeout; 0 or less is no bound. What took
+// too long is a *TimeoutError, whatever f returns then: it comes at the timeout, or a
+// tenth of it later if f does not heed its context, and f is left to itself. At the
+// end of ctx f is waited for as long as grace. A panic of f in that time is one of
+// Within, with a *PanicError. Only drivers of a Machine need it.
 func Within(ctx context.Context, timeout, grace time.Duration, f func(context.Context) (Result, error)) (Result, error) {
 	if timeout <= 0 {
 		return f(ctx)
@@ -277,12 +287,19 @@ func Within(ctx context.Context, timeout, grace time.Duration, f func(context.Co
 	select {
 	case a = <-done:
 	case <-ctx.Done():
+		over := context.Cause(ctx) == late
+		if over {
+			grace = min(grace, timeout/slack)
+		}
 		left := time.NewTimer(grace)
 		defer left.Stop()
 		select {
 		case a = <-done:
 		case <-left.C:
 			a.err = context.Cause(ctx)
+		}
+		if over && a.bad == nil {
+			return Result{}, late
 		}
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -92,24 +93,51 @@ func checkConstraints(ctx context.Context, g *lang.Graph, be backend.Backend, us
 	if !ok {
 		return nil
 	}
-	var refused []error
+	tags := be.Info().Capabilities.Tags
+	type held struct {
+		n *lang.Node
+		c backend.Constraint
+	}
+	var all []held
 	g.Walk(func(n *lang.Node) bool {
 		c := constraintOf(n)
-		if c.Tags != nil && !be.Info().Capabilities.Tags {
+		if c.Tags != nil && !tags {
 			return true // asked without
 		}
-		if c.IsZero() || ctx.Err() != nil || uses != nil && !uses(n) {
-			return true
-		}
-		if err := ck.CheckConstraint(ctx, c); err != nil && ctx.Err() == nil {
-			refused = append(refused, &NodeError{Task: n.ID, Node: n.ID, Pos: n.Pos, Err: err})
+		if !c.IsZero() && (uses == nil || uses(n)) {
+			all = append(all, held{n, c})
 		}
 		return true
 	})
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if len(all) == 0 {
+		return nil
 	}
-	return errors.Join(refused...)
+	done := make(chan error, 1) // the backend may not heed ctx
+	go func() {
+		var refused []error
+		defer func() {
+			if v := recover(); v != nil {
+				refused = append(refused, &PanicError{Value: v, Stack: debug.Stack()})
+			}
+			done <- errors.Join(refused...)
+		}()
+		for _, h := range all {
+			if ctx.Err() != nil {
+				return
+			}
+			if err := ck.CheckConstraint(ctx, h.c); err != nil {
+				refused = append(refused, &NodeError{Task: h.n.ID, Node: h.n.ID, Pos: h.n.Pos, Err: err})
+			}
+		}
+	}()
+	select {
+	case err := <-done:
+		if ctx.Err() == nil {
+			return err
+		}
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
 }
 
 // constraintOf returns what limits the output of a node.

@@ -40,6 +40,7 @@ type runner struct {
 	due      map[string]time.Time // ends of sleeps and waits that the journal holds
 	spent    time.Duration        // for how long earlier processes had the run
 	waiting  int                  // of flight, tasks that wait
+	leaving  int                  // of flight, tasks that were cancelled and have not ended yet
 	desk     desk                 // answers to them
 	batch    []Result
 	taken    []*flight
@@ -53,6 +54,7 @@ type flight struct {
 	cancel   context.CancelFunc
 	result   Result
 	unwanted bool // the result is none
+	leaving  bool // it was cancelled
 }
 
 // check refuses what cannot run before anything is called.
@@ -192,6 +194,10 @@ func (r *runner) follow() {
 	for _, id := range c.Cancel {
 		if f := r.flight[id]; f != nil {
 			f.cancel()
+			if !f.leaving && !f.task.waits() { // one that does not heed it takes no place of others
+				f.leaving = true
+				r.leaving++
+			}
 			r.em.emit(f.task.event(NodeCancelled))
 			continue
 		}
@@ -276,7 +282,7 @@ func (r *runner) launch() error {
 // next takes from the queues what may begin now: all that only waits, and of
 // the rest, in its order, what there is room for.
 func (r *runner) next() []Task {
-	n := max(0, min(len(r.queue), r.cfg.concurrency-len(r.flight)+r.waiting))
+	n := max(0, min(len(r.queue), r.cfg.concurrency-len(r.flight)+r.waiting+r.leaving))
 	begin := r.queue[:n:n]
 	if len(r.idle) > 0 {
 		begin = append(r.idle, begin...)
@@ -320,6 +326,9 @@ func (r *runner) land(f *flight) {
 	f.cancel()
 	if f.task.waits() {
 		r.waiting--
+	}
+	if f.leaving {
+		r.leaving--
 	}
 	delete(r.flight, f.task.ID)
 }

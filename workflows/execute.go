@@ -29,10 +29,13 @@ func (d *driver) execute(ctx workflow.Context, f *flight) workflow.Future {
 	if t.Call != nil {
 		a.Retry.Attempts = 1 // a function that failed has said so
 	}
-	// The function of a check has the node of what it judges, but not its terms.
-	if of := t.Node.Terms(); of != nil && (t.Call == nil || t.Node.Call != nil) {
-		a.Timeout, a.Fallback = of.Timeout, of.Fallback
-		a.Retry = a.Retry.with(of.Retry)
+	if of := t.Node.Terms(); of != nil {
+		a.Timeout = of.Timeout
+		// The function of a check has the node of what it judges, but is called once.
+		if t.Call == nil || t.Node.Call != nil {
+			a.Fallback = of.Fallback
+			a.Retry = a.Retry.with(of.Retry)
+		}
 	}
 	if a.Timeout == 0 {
 		a.Timeout = d.in.Timeout
