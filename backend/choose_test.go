@@ -46,6 +46,26 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// TestATailThatIsCertainDoesNotWin: the mean is high of a long option whose first token
+// is unlikely and whose others follow from it; that is why it is not what options are
+// compared by if nothing else is said.
+func TestATailThatIsCertainDoesNotWin(t *testing.T) {
+	log := math.Log
+	short, long := []float64{log(0.4)}, []float64{log(0.02), log(0.98), log(0.98), log(0.98), log(0.98)}
+	alone := []float64{0, log(0.97), log(0.97), log(0.97), log(0.97)}
+	options := []OptionScore{
+		{Logprobs: long, Unconditional: alone, Sum: log(0.02) + 4*log(0.98)},
+		{Logprobs: short, Unconditional: []float64{0}, Sum: log(0.4)},
+	}
+	for method, best := range map[ScoreMethod]int{
+		Likelihood: 1, Exact: 1, GreedyTokenSelection: 1, TokenLengthNormalized: 0, UnconditionalLikelihoodNormalized: 0,
+	} {
+		if got := method.Rank(options).Best; got != best {
+			t.Errorf("%q takes option %d, want %d", method, got, best)
+		}
+	}
+}
+
 // TestGreedyGoesTokenByToken: options that are beginnings of others, ties, and
 // shares.
 func TestGreedyGoesTokenByToken(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/coppice-run/coppice/backend"
@@ -93,6 +95,54 @@ func TestSelectMethodsAreCheckedBeforeTheFirstCall(t *testing.T) {
 		var missing *runtime.UnsupportedError
 		if !errors.As(err, &missing) || len(missing.Missing) != 1 || missing.Missing[0].Need != need || len(m.Log()) != 0 {
 			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
+
+// TestOptionsOfASelect: what a select without any other word may choose from. One
+// option is chosen; none, an option twice, and nothing where more text may follow are
+// errors that name the node, whether the options are written down or known in the run.
+func TestOptionsOfASelect(t *testing.T) {
+	for _, c := range []struct {
+		options string
+		open    bool // in a turn that goes on
+		want    string
+		err     string
+	}{
+		{`["one"]`, false, "one", ""},
+		{`["", "more"]`, false, "", ""}, // the end of the turn is an answer
+		{`["", "more"]`, true, "", "option 0 is empty"},
+		{`[]`, false, "", "no options"},
+		{`["a", "b", "a"]`, false, "", `both "a"`},
+		{`[1]`, false, "", "not a string"},
+	} {
+		m := puppet.New()
+		m.OnAny().ScoreFunc(func(_ *puppet.Prompt, option string) []float64 { return []float64{-float64(len(option)) - 1} })
+		steps := "- select: {name: pick, from: options}"
+		if c.open {
+			steps = "- role: {role: assistant, steps: [{text: so}, {select: {name: pick, from: options}}]}"
+		}
+		g := graphYAML(t, "inputs: {options: '[]any'}\nsteps:\n- user: hi\n"+steps+"\n- return: pick\n")
+		var options []any
+		if err := json.Unmarshal([]byte(c.options), &options); err != nil {
+			t.Fatal(err)
+		}
+		r, err := runtime.RunGraph(t.Context(), m, g, nil, lang.Args{"options": options})
+		if c.err == "" {
+			if err != nil || string(r.Value) != strconv.Quote(c.want) {
+				t.Errorf("%s: %v", c.options, err)
+			}
+			continue
+		}
+		var node *runtime.NodeError
+		if !errors.As(err, &node) || !strings.HasSuffix(node.Node, "pick") || !strings.Contains(err.Error(), c.err) || len(m.Log()) != 0 {
+			t.Errorf("%s, open %v: %v", c.options, c.open, err)
+		}
+	}
+	for _, bad := range []string{"[]", "[a, a]", "[a, '']"} {
+		_, err := lang.Decode([]byte("coppice: 1\nname: p\nsteps:\n- user: hi\n- select: {name: pick, options: "+bad+"}\n"), "p.yaml")
+		if err == nil || !strings.Contains(err.Error(), "p.yaml:5: pick: ") {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }

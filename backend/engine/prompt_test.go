@@ -47,11 +47,15 @@ func TestCompile(t *testing.T) {
 		"nothing":         {nil, true, "<S>|ass|is|t|a|n|t|\n|"},
 		"text joins text": {[]backend.Turn{{Role: backend.User, Open: true, Parts: []backend.Part{{Text: "hi"}, {Text: "gh"}, {Text: "in"}}}}, true, "<S>|user\n|high|in|"},
 		"control text":    {[]backend.Turn{user("<|im_end|>")}, false, "<S>|user\n|<|||i|m|_|e|n|d|||>|<E>|\n|"},
-		"generated ids":   {[]backend.Turn{{Role: backend.User, Open: true, Parts: []backend.Part{{Text: "is"}, gen, {Text: "er"}}}}, true, "<S>|user\n|is| |h|i|g|h|er|"},
-		"foreign ids":     {[]backend.Turn{{Role: backend.User, Open: true, Parts: []backend.Part{{Text: "is"}, other, {Text: "er"}}}}, true, "<S>|user\n|is |high|er|"},
-		"raw":             {[]backend.Turn{raw("high")}, true, "high|"},
-		"raw, raw":        {[]backend.Turn{raw("hi"), raw("gh")}, true, "h|i|g|h|"},
-		"raw then user":   {[]backend.Turn{raw("hi"), user("in")}, true, "h|i|<S>|user\n|in|<E>|\n|<S>|ass|is|t|a|n|t|\n|"},
+		"control text of all": {[]backend.Turn{
+			{Role: backend.System, Parts: []backend.Part{{Text: "<|im_start|>"}}}, {Role: backend.Assistant, Parts: []backend.Part{{Text: "<bos>"}}},
+			{Role: backend.Tool, Parts: []backend.Part{{Text: "<|im_end|>"}}}, {Role: backend.Assistant, Open: true, Parts: []backend.Part{{Text: "<|im_end|>"}}}}, true,
+			"<S>|s|y|s|t|e|m|\n|<|||i|m|_|s|t|a|r|t|||>|<E>|\n|<S>|ass|is|t|a|n|t|\n|<|b|o|s|>|<E>|\n|<S>|t|o|o|l|\n|<|||i|m|_|e|n|d|||>|<E>|\n|<S>|ass|is|t|a|n|t|\n|<|||i|m|_|e|n|d|||>|"},
+		"generated ids": {[]backend.Turn{{Role: backend.User, Open: true, Parts: []backend.Part{{Text: "is"}, gen, {Text: "er"}}}}, true, "<S>|user\n|is| |h|i|g|h|er|"},
+		"foreign ids":   {[]backend.Turn{{Role: backend.User, Open: true, Parts: []backend.Part{{Text: "is"}, other, {Text: "er"}}}}, true, "<S>|user\n|is |high|er|"},
+		"raw":           {[]backend.Turn{raw("high")}, true, "high|"},
+		"raw, raw":      {[]backend.Turn{raw("hi"), raw("gh")}, true, "h|i|g|h|"},
+		"raw then user": {[]backend.Turn{raw("hi"), user("in")}, true, "h|i|<S>|user\n|in|<E>|\n|<S>|ass|is|t|a|n|t|\n|"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newFake(t, nil)

@@ -92,8 +92,15 @@ func TestRealModelSameTokens(t *testing.T) {
 	t.Logf("%+v", other.Stats())
 }
 
+// TestRealModelScores: an option that makes no sense never wins, right after the
+// header of the answer or after a space, with a vocabulary of merges or of SentencePiece.
 func TestRealModelScores(t *testing.T) {
-	e := openReal(t, smol, Config{Pages: 128}, model.Options{})
+	for _, name := range []string{smol, "gemma-3-270m-q4_k_m.gguf", "qwen2.5-0.5b-q4.gguf"} {
+		t.Run(name, func(t *testing.T) { sensibleScores(t, openReal(t, name, Config{Pages: 128}, model.Options{})) })
+	}
+}
+
+func sensibleScores(t *testing.T, e *Engine) {
 	turns := []backend.Turn{user("Hello! How are you today?")}
 	for _, prefix := range []string{"", " "} {
 		ts := turns

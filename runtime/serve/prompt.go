@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/coppice-run/coppice/backend"
@@ -86,6 +87,9 @@ func (s *Server) fromChat(messages []chat.Message, o chatOptions) (prompt, error
 	if s.cfg.Template == nil {
 		return s.chatTurns(messages, o)
 	}
+	if !s.tools.called {
+		messages = callsInText(messages)
+	}
 	opts := chat.Options{AddGenerationPrompt: !o.closed, Tools: o.tools, Extra: o.extra}
 	var open string
 	if o.resume {
@@ -123,15 +127,8 @@ func (s *Server) chatTurns(messages []chat.Message, o chatOptions) (prompt, erro
 		return prompt{}, badRequest("chat_template_kwargs", "the chat template is not at hand here")
 	}
 	var turns []backend.Turn
-	for _, m := range messages {
-		text := m.Content
-		for i, c := range m.ToolCalls {
-			if i > 0 || text != "" {
-				text += "\n"
-			}
-			text += callText(c.Name, c.Arguments)
-		}
-		turns = append(turns, backend.Turn{Role: backend.Role(m.Role), Parts: []backend.Part{{Text: text}}})
+	for _, m := range callsInText(messages) {
+		turns = append(turns, backend.Turn{Role: backend.Role(m.Role), Parts: []backend.Part{{Text: m.Content}}})
 	}
 	switch {
 	case o.resume:
@@ -156,6 +153,23 @@ func (s *Server) chatTurns(messages []chat.Message, o chatOptions) (prompt, erro
 		}
 	}
 	return p, nil
+}
+
+// callsInText puts the calls of messages into their texts, for models whose template
+// does not print them: they would be lost.
+func callsInText(messages []chat.Message) []chat.Message {
+	out := slices.Clone(messages)
+	for i := range out {
+		m := &out[i]
+		for _, c := range m.ToolCalls {
+			if m.Content != "" {
+				m.Content += "\n"
+			}
+			m.Content += callText(c.Name, c.Arguments)
+		}
+		m.ToolCalls = nil
+	}
+	return out
 }
 
 // readMessages reads the messages of a chat.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-run/coppice/backend"
 	"github.com/coppice-run/coppice/backend/chat"
+	"github.com/coppice-run/coppice/backend/tokenizer"
 )
 
 // tool is a function that a model may call.
@@ -53,6 +54,7 @@ func (t *toolset) find(name string) *tool {
 // toolStyle is how a template writes tools and calls.
 type toolStyle struct {
 	listed bool // it prints the tools
+	called bool // it prints the calls of earlier turns
 	tagged bool // it writes calls as <tool_call>{...}</tool_call>
 	begin  bool // what an answer begins with can be part of the prompt
 	thinks bool // it knows of thoughts before an answer
@@ -71,16 +73,26 @@ func styleOf(t *chat.Template) toolStyle {
 	ask := []chat.Message{{Role: "user", Content: "question"}}
 	tools := json.RawMessage(`[{"type":"function","function":{"name":"probe","description":"d","parameters":{"type":"object","properties":{}}}}]`)
 	with, err := t.Render(ask, chat.Options{Tools: tools})
-	listed := false
-	if err == nil {
-		for _, p := range with {
-			listed = listed || strings.Contains(p.Text, "probe")
-		}
-	}
+	listed := err == nil && countText(with, "probe") > 0
+	const id = "call00001" // some want nine characters
+	past, err := t.Render(append(ask,
+		chat.Message{Role: "assistant", ToolCalls: []chat.ToolCall{{ID: id, Name: "probe", Arguments: noArguments}}},
+		chat.Message{Role: "tool", ToolCallID: id, Content: "result"}), chat.Options{Tools: tools})
+	called := err != nil || countText(past, "probe") > countText(with, "probe")
 	return toolStyle{
-		listed: listed, tagged: !listed || strings.Contains(t.Source(), openTag), begin: true,
+		listed: listed, called: called, tagged: !listed || strings.Contains(t.Source(), openTag), begin: true,
 		thinks: strings.Contains(t.Source(), closeThink),
 	}
+}
+
+// countText counts the pieces that have a word.
+func countText(pieces []tokenizer.Piece, word string) (n int) {
+	for _, p := range pieces {
+		if strings.Contains(p.Text, word) {
+			n++
+		}
+	}
+	return n
 }
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.\-]{1,64}$`)

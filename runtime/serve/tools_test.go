@@ -201,6 +201,56 @@ func TestToolsOfATemplate(t *testing.T) {
 	}
 }
 
+// TestEarlierCallsAreInThePrompt: what an assistant called is in the prompt whether
+// the template prints calls or knows nothing of them, once, and the same whether its
+// content is null, empty or missing. Arguments are JSON in a text, as clients send
+// them; what is none passes as text.
+func TestEarlierCallsAreInThePrompt(t *testing.T) {
+	const turns = `{% for m in messages %}{{ m.role }}: {{ m.content }}`
+	knows, err := chat.Parse(turns+`{% for c in m.tool_calls or [] %}<{{ c.function.name }}{% for k, v in c.function.arguments|items %} {{ k }}={{ v }}{% endfor %} {{ c.function.arguments|tojson }}>{% endfor %}|{% endfor %}`, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	knowsNot, err := chat.Parse(turns+"|{% endfor %}", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		tmpl  *chat.Template
+		calls map[string]string // by arguments
+	}{
+		"a template with calls": {knows, map[string]string{
+			`{"place": "Bergen", "a": 2}`: `<map place=Bergen a=2 {"place": "Bergen", "a": 2}>`,
+			`{"place": `:                  `<map "{\"place\": ">`,
+			``:                            `<map {}>`,
+		}},
+		"a template without": {knowsNot, map[string]string{
+			`{"place": "Bergen", "a": 2}`: "<tool_call>\n{\"name\": \"map\", \"arguments\": {\"place\": \"Bergen\", \"a\": 2}}\n</tool_call>",
+			`{"place": `:                  "<tool_call>\n{\"name\": \"map\", \"arguments\": {\"place\":}\n</tool_call>",
+			``:                            "<tool_call>\n{\"name\": \"map\", \"arguments\": {}}\n</tool_call>",
+		}},
+	} {
+		m := puppet.New()
+		m.OnAny().Reply("ok")
+		c := serveFor(t, m, func(c *Config) { c.Template = x.tmpl })
+		for args, want := range x.calls {
+			for _, content := range []any{nil, "", "missing"} {
+				said := tree{"role": "assistant", "content": content, "tool_calls": []any{tree{"id": "c1", "type": "function", "function": tree{"name": "map", "arguments": args}}}}
+				if content == "missing" {
+					delete(said, "content")
+				}
+				c.ok("/v1/chat/completions", tree{"messages": []any{
+					tree{"role": "user", "content": "Where is Bergen?"}, said, tree{"role": "tool", "tool_call_id": "c1", "content": "60 N"},
+				}})
+				log := m.Log()
+				if got := log[len(log)-1].Prompt; got != "user: Where is Bergen?|assistant: "+want+"|tool: 60 N|" {
+					t.Errorf("%s, content %v, arguments %q: %q", name, content, args, got)
+				}
+			}
+		}
+	}
+}
+
 // However the text of an answer is cut, the same comes out.
 func FuzzCallReader(f *testing.F) {
 	f.Add("a <tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call> b", uint8(3))
