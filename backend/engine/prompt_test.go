@@ -287,3 +287,21 @@ func TestTemplateErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPicturesAreRefused: the engine's models read text, and nothing of a picture is
+// read as text.
+func TestPicturesAreRefused(t *testing.T) {
+	e := newFake(t, nil)
+	if e.Info().Capabilities.Images {
+		t.Error("it says that it takes pictures")
+	}
+	turns := []backend.Turn{{Role: backend.User, Parts: []backend.Part{{Text: "What is it?"}, {Image: "https://example.org/a.png"}}}}
+	_, generated := e.Generate(t.Context(), &backend.Request{Turns: turns, MaxTokens: 1}, nil)
+	_, scored := e.Score(t.Context(), &backend.ScoreRequest{Turns: turns, Options: []string{"a"}})
+	_, counted := e.Tokenize(turns, true)
+	for what, err := range map[string]error{"generated": generated, "scored": scored, "counted": counted} {
+		if !errors.Is(err, backend.ErrUnsupported) || !strings.Contains(err.Error(), "reads text only") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
