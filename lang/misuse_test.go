@@ -367,3 +367,16 @@ func TestTextsFromFilesStayBesideTheProgram(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNoAllowedTokenIsNotAll: a list of tokens that came out empty is an error, not a
+// generation without bounds.
+func TestNoAllowedTokenIsNotAll(t *testing.T) {
+	var ids []int32
+	_, err := Define("p", func(p *Program) Var[string] {
+		p.User("hi")
+		return p.Gen("a", AllowedTokens(ids...))
+	}).Compile()
+	if err == nil || !strings.Contains(err.Error(), "none is allowed") {
+		t.Error(err)
+	}
+}

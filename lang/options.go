@@ -97,7 +97,12 @@ func StopTokens(ids ...int32) GenOption {
 
 // AllowedTokens lets only these tokens be drawn.
 func AllowedTokens(ids ...int32) GenOption {
-	return genOption(func(g *GenNode) { g.Tokens.Allowed = append(g.Tokens.Allowed, ids...) })
+	return genOption(func(g *GenNode) {
+		if g.Tokens.Allowed == nil {
+			g.Tokens.Allowed = []int32{} // none is not all
+		}
+		g.Tokens.Allowed = append(g.Tokens.Allowed, ids...)
+	})
 }
 
 // BannedTokens never writes the tokens one after the other.

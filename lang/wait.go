@@ -58,7 +58,8 @@ func AnswerDefault(v any) WaitOption {
 
 // WaitFor waits for an answer of the Go type T, e.g. a bool for an approval.
 // ask says what is asked, in parts as in User. Options may stand among them.
-func WaitFor[T any](p *Program, name string, ask ...any) Var[T] {
+func WaitFor[T any](at Builder, name string, ask ...any) Var[T] {
+	p := at.program()
 	pos := caller()
 	t, err := typeOfGo(reflect.TypeFor[T]())
 	if err != nil {

@@ -236,3 +236,39 @@ func TestAgentEndsWithItsContext(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAToolThatPanics: the run fails and says which call did; what the tools beside it
+// returned is not lost, and they are not called again when the run goes on.
+func TestAToolThatPanics(t *testing.T) {
+	fixed, calls := false, map[string]int{}
+	var mu sync.Mutex
+	tool := func(name string) lang.Tool {
+		return lang.NewTool(name, "Looks.", func(_ context.Context, a lookArgs) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls[name]++
+			if name == "broken" && !fixed {
+				panic("no map")
+			}
+			return name + " is fine", nil
+		})
+	}
+	box := lang.Tools(lang.Hermes, tool("sound"), tool("broken"))
+	m := puppet.New()
+	tags := box.Tags().Tags
+	m.OnRegexp(`broken is fine`).Reply("All well.")
+	m.OnAny().Reply(tags[0].Begin + `{"pod":"a"}` + tags[0].End + tags[1].Begin + `{"pod":"a"}` + tags[1].End)
+	journal := t.TempDir() + "/j"
+	run := func() (*Output[string], error) {
+		return Run(t.Context(), m, oncall(box), nil, WithJournal(journal), WithConcurrency(1)) // one call after the other
+	}
+	_, err := run()
+	if !errors.Is(err, ErrPanic) || !strings.Contains(err.Error(), `"broken"`) || !strings.Contains(err.Error(), "no map") {
+		t.Fatal(err)
+	}
+	fixed = true
+	out, err := run()
+	if err != nil || out.Value != "All well." || calls["sound"] != 1 || calls["broken"] != 2 {
+		t.Errorf("%v %v, calls %v", out, err, calls)
+	}
+}

@@ -323,7 +323,7 @@ func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func TestReadCSV(t *testing.T) {
 	inputs := []lang.Input{{Name: "q", Type: lang.Type{Kind: lang.TypeString}}, {Name: "n", Type: lang.Type{Kind: lang.TypeInt}}}
 	var got []string
-	for args, err := range runtime.ReadCSV(strings.NewReader("\ufeffq,n\na,1\n,\n\"two\nlines\",3\nshort\nb,\n"), inputs) {
+	for args, err := range runtime.ReadCSV(strings.NewReader("\ufeff\"q\",n\na,1\n,\n\"two\nlines\",3\nshort\nb,\n"), inputs) {
 		got = append(got, fmt.Sprint(args, err != nil))
 	}
 	want := "map[n:1 q:a] false|map[q:] false|map[n:3 q:two\nlines] false|map[] true|map[q:b] false"

@@ -29,6 +29,9 @@ func isSourceError(err error) bool {
 // maxLine bounds a line of a file of items, in bytes.
 const maxLine = 64 << 20
 
+// byteOrderMark is what some programs begin text files with.
+const byteOrderMark = "\ufeff"
+
 // ReadJSONL reads items from lines that are JSON objects. Empty lines are no
 // items; a line that is no object is an item that failed.
 func ReadJSONL(r io.Reader) iter.Seq2[lang.Args, error] {
@@ -41,7 +44,7 @@ func ReadJSONL(r io.Reader) iter.Seq2[lang.Args, error] {
 				return
 			}
 			if line == 1 {
-				text = strings.TrimPrefix(text, "\ufeff")
+				text = strings.TrimPrefix(text, byteOrderMark)
 			}
 			if long || strings.TrimSpace(text) != "" {
 				args, bad := parseArgs(text)
@@ -95,7 +98,11 @@ func parseArgs(text string) (lang.Args, error) {
 // another number of cells is an item that failed.
 func ReadCSV(r io.Reader, inputs []lang.Input) iter.Seq2[lang.Args, error] {
 	return func(yield func(lang.Args, error) bool) {
-		cr := csv.NewReader(r)
+		br := bufio.NewReader(r)
+		if mark, _ := br.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
+			br.Discard(len(byteOrderMark)) // a quote may follow
+		}
+		cr := csv.NewReader(br)
 		names, err := cr.Read()
 		if err == io.EOF {
 			return
@@ -104,7 +111,6 @@ func ReadCSV(r io.Reader, inputs []lang.Input) iter.Seq2[lang.Args, error] {
 			yield(nil, &SourceError{err})
 			return
 		}
-		names[0] = strings.TrimPrefix(names[0], "\ufeff")
 		seen := map[string]bool{}
 		for i, n := range names {
 			if n == "" || seen[n] {

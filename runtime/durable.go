@@ -297,6 +297,10 @@ func (r *runner) compare(h *Header, e *MismatchError) {
 func (r *runner) goOn(ctx context.Context, j *journal, c *contents, vars map[string]any) (*Report, error) {
 	r.j = j
 	r.due, r.spent = c.due, c.spent
+	r.asked = make(map[string]bool, len(c.asks))
+	for _, w := range c.asks {
+		r.asked[w.Task] = true
+	}
 	r.started = make(map[string]bool, len(c.started))
 	for id := range c.started {
 		r.started[id] = true

@@ -81,7 +81,7 @@ type Header struct {
 const (
 	recordHeader  = "header"
 	recordStarted = "started" // a call is about to begin
-	recordWaits   = "waits"   // a sleep, or a wait with an end, begins
+	recordWaits   = "waits"   // a sleep, a wait with an end, or a wait of a script begins
 	recordResult  = "result"  // a task's result; it counts from here on
 	recordAgain   = "again"   // somebody decided that a call is to be made again
 	recordEnd     = "end"     // a process ended the run; for people, since results say all
@@ -102,9 +102,17 @@ type record struct {
 	Trace string    `json:"trace,omitempty"`
 	At    time.Time `json:"at,omitzero"`
 	Due   time.Time `json:"due,omitzero"` // when a sleep or a wait ends
+	// Wait is what a script asks for; of a program the graph says it.
+	Wait *waitRecord `json:"wait,omitempty"`
 	// Spent is for how long processes had the run so far, where its time is
 	// bounded.
 	Spent time.Duration `json:"spent,omitempty"`
+}
+
+// waitRecord is a Wait with its type.
+type waitRecord struct {
+	Wait
+	Type string `json:"type"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/coppice-run/coppice/lang"
 )
 
 // contents is what a journal holds.
@@ -25,6 +27,7 @@ type contents struct {
 	started map[string]string    // to their keys
 	stamps  map[string]stamp     // of the results of a script
 	due     map[string]time.Time // ends of sleeps and waits
+	asks    []WaitingTask        // what a script waited for, answered since or not
 	ended   bool                 // the last record is the end of a process's run
 	endErr  string
 	// size is where the last whole record ends and sum its checksum. What lies
@@ -203,7 +206,17 @@ func (c *contents) take(rec *record, at map[string]int) error {
 		}
 		c.started[rec.Task] = rec.Key
 	case recordWaits:
-		c.due[rec.Task] = rec.Due
+		if !rec.Due.IsZero() {
+			c.due[rec.Task] = rec.Due
+		}
+		if w := rec.Wait; w != nil {
+			typ, err := lang.ParseType(w.Type)
+			if err != nil {
+				return fmt.Errorf("the type of the answer to %q: %w", rec.Task, err)
+			}
+			w.Wait.Type = typ
+			c.asks = append(c.asks, WaitingTask{Task: rec.Task, Wait: &w.Wait, Due: rec.Due})
+		}
 	case recordResult:
 		if rec.Result == nil || rec.Result.Task == "" {
 			return errors.New("result without a task")

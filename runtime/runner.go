@@ -38,6 +38,7 @@ type runner struct {
 	restored int
 	started  map[string]bool      // tasks that the journal holds as started
 	due      map[string]time.Time // ends of sleeps and waits that the journal holds
+	asked    map[string]bool      // what a script waits for that the journal holds
 	spent    time.Duration        // for how long earlier processes had the run
 	waiting  int                  // of flight, tasks that wait
 	leaving  int                  // of flight, tasks that were cancelled and have not ended yet
@@ -298,8 +299,15 @@ func (r *runner) noteCalls(tasks []Task) error {
 		if t.Call != nil && !r.started[t.ID] {
 			records = append(records, record{Kind: recordStarted, Task: t.ID, Key: t.Call.Key})
 		}
+		rec := record{Kind: recordWaits, Task: t.ID}
 		if after, ends := t.After(); ends && r.due[t.ID].IsZero() {
-			records = append(records, record{Kind: recordWaits, Task: t.ID, Due: r.now().Add(after).UTC()})
+			rec.Due = r.now().Add(after).UTC()
+		}
+		if t.Wait != nil && r.stage != nil && !r.asked[t.ID] {
+			rec.Wait = &waitRecord{*t.Wait, t.Wait.Type.String()}
+		}
+		if !rec.Due.IsZero() || rec.Wait != nil {
+			records = append(records, rec)
 		}
 	}
 	if len(records) == 0 {

@@ -91,7 +91,7 @@ func (r *runner) stageScript(vars map[string]any, now time.Time) error {
 	if r.stage != nil {
 		r.stage.close(ErrLineOver)
 	}
-	r.stage = &stage{m: r.m, now: now}
+	r.stage = &stage{m: r.m, now: now, answered: r.cfg.answered()}
 	if r.cfg.seed != nil {
 		r.stage.seed = *r.cfg.seed
 	}
@@ -186,7 +186,7 @@ func (r *runner) replay(vars map[string]any, c *contents, results []Result, loos
 	if err := r.stageScript(vars, start); err != nil {
 		return err
 	}
-	r.queue, r.used = nil, cost{}
+	r.queue, r.idle, r.used = nil, nil, cost{}
 	r.stage.play()
 	r.follow()
 	for i := range results {
@@ -216,6 +216,6 @@ func (r *runner) replay(vars map[string]any, c *contents, results []Result, loos
 		r.stage.play()
 		r.follow()
 	}
-	r.queue = slices.DeleteFunc(r.queue, func(t Task) bool { return r.m.unwanted(t.ID) })
+	r.forget(func(t Task) bool { return r.m.unwanted(t.ID) })
 	return nil
 }

@@ -18,6 +18,7 @@ type stage struct {
 	info *backend.Info // of the backend; nil without
 	// fallback are the names of the other backends.
 	fallback []string
+	answered bool // somebody can answer what is asked
 
 	seed uint64
 	now  time.Time
@@ -135,6 +136,11 @@ func (st *stage) refuse(a *lang.Ask) error {
 	}
 	if err := checkStops(&lang.Graph{Body: []*lang.Node{a.Node}}); err != nil {
 		return err
+	}
+	if !st.answered {
+		if err := neverAnswered(a.Node); err != nil {
+			return err
+		}
 	}
 	if t := a.Node.Terms(); t != nil {
 		for _, f := range t.Fallback {

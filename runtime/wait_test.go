@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -270,4 +271,72 @@ steps:
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// TestScriptsAreAnsweredThroughTheirJournals: what a script asks for stands in its
+// journal, so that it is seen and answered without the script, while it runs and after
+// it was cut off.
+func TestScriptsAreAnsweredThroughTheirJournals(t *testing.T) {
+	effects := 0
+	script := lang.Script("approval", func(s *lang.S, alert string) (string, error) {
+		s.User("Alert: ", alert)
+		plan, err := s.Gen("plan").Get()
+		if err != nil {
+			return "", err
+		}
+		ticket, err := lang.Do(s, "ticket", func(context.Context) (string, error) { effects++; return "T-7", nil }).Get()
+		if err != nil {
+			return "", err
+		}
+		oks, err := lang.Map(s, "teams", []string{"web", "db"}, func(b *lang.S, team string) (bool, error) {
+			return lang.WaitFor[bool](b, "ok", "May ", team, " ", plan, "?").Get()
+		})
+		return fmt.Sprint(ticket, oks), err
+	})
+	m := puppet.New()
+	m.OnAny().Reply("restart")
+	_, err := runtime.RunScript(t.Context(), m, script, "cpu")
+	var node *runtime.NodeError
+	require.ErrorAs(t, err, &node)
+	require.ErrorContains(t, err, "nobody can give one")
+
+	j := filepath.Join(t.TempDir(), "j")
+	effects = 0
+	var started []string
+	untilItWaits := func() error {
+		started = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err := runtime.RunScript(ctx, m, script, "cpu", runtime.WithJournal(j), runtime.WithSink(runtime.SinkFunc(func(e runtime.Event) {
+			if e.Kind == runtime.NodeStarted {
+				started = append(started, e.Task)
+			}
+			if e.Kind == runtime.RunWaits {
+				cancel()
+			}
+		})))
+		return err
+	}
+	require.ErrorIs(t, untilItWaits(), context.Canceled)
+	list, err := runtime.Waiting(j)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, "teams[0]/ok", list[0].Task)
+	require.Equal(t, "May web restart?", list[0].Wait.Ask)
+	require.ErrorContains(t, runtime.LeaveAnswer(j, "teams[1]/ok", json.RawMessage(`"maybe"`), "me"), "the answer must be bool")
+	require.ErrorIs(t, runtime.LeaveAnswer(j, "teams[2]/ok", json.RawMessage(`true`), "me"), runtime.ErrUnknownTask)
+	require.ErrorIs(t, untilItWaits(), context.Canceled)
+	require.Equal(t, []string{"teams[0]/ok", "teams[1]/ok"}, started) // each once, and nothing else again
+	require.NoError(t, runtime.LeaveAnswer(j, "teams[1]/ok", json.RawMessage(`true`), "me"))
+	require.NoError(t, runtime.LeaveAnswer(j, "teams[0]/ok", json.RawMessage(`false`), "me"))
+	for range 2 { // the second time all is in the journal
+		out, err := runtime.RunScript(t.Context(), m, script, "cpu", runtime.WithJournal(j))
+		require.NoError(t, err)
+		require.Equal(t, "T-7[false true]", out.Value)
+		require.Equal(t, 1, effects)
+		require.Len(t, m.Log(), 2) // one of them the refused run's
+	}
+	list, err = runtime.Waiting(j)
+	require.NoError(t, err)
+	require.Empty(t, list)
 }

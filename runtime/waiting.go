@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,17 +37,29 @@ func (t *Task) waits() bool { return t.Sleep != nil || t.Wait != nil }
 // checkWaits refuses a program that would wait for ever for an answer that
 // nobody can give.
 func (r *runner) checkWaits() error {
-	if r.cfg.answers != nil || r.cfg.journal != "" {
+	if r.cfg.answered() {
 		return nil
 	}
 	var errs []error
 	r.graph.Walk(func(n *lang.Node) bool {
-		if n.Kind == lang.KindWait && n.Wait.Timeout == 0 {
-			errs = append(errs, &NodeError{Task: n.ID, Node: n.ID, Pos: n.Pos, Err: errors.New("it waits for an answer, and nobody can give one: run with a journal (coppice approve JOURNAL), with WithAnswers, or give the wait a timeout")})
+		if err := neverAnswered(n); err != nil {
+			errs = append(errs, err)
 		}
 		return true
 	})
 	return errors.Join(errs...)
+}
+
+// answered reports whether somebody can answer a run.
+func (c *config) answered() bool { return c.answers != nil || c.journal != "" }
+
+// neverAnswered is the error of a step that would wait for ever where nobody can
+// answer.
+func neverAnswered(n *lang.Node) error {
+	if n.Kind != lang.KindWait || n.Wait.Timeout > 0 {
+		return nil
+	}
+	return &NodeError{Task: n.ID, Node: n.ID, Pos: n.Pos, Err: errors.New("it waits for an answer, and nobody can give one: run with a journal (coppice approve JOURNAL), with WithAnswers, or give the wait a timeout")}
 }
 
 func (r *runner) now() time.Time {
@@ -289,7 +302,7 @@ func Waiting(path string) ([]WaitingTask, error) {
 	return list, err
 }
 
-func waiting(path string) ([]WaitingTask, string, error) {
+func waiting(path string) (_ []WaitingTask, run string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, "", err
@@ -302,33 +315,57 @@ func waiting(path string) ([]WaitingTask, string, error) {
 	if c.header == nil {
 		return nil, "", &JournalError{Path: path, Offset: 0, Err: errors.New("there is no complete header: nothing was recorded, so run the program again")}
 	}
-	r := &runner{cfg: newConfig([]Option{WithJournal(path)})}
-	vars, err := r.adopt(c.header)
-	if err != nil {
-		return nil, "", &JournalError{Path: path, Offset: 0, Err: err}
-	}
-	m, err := Restore(r.graph, vars, r.cfg.options(), c.results)
-	if err != nil {
-		return nil, "", &JournalError{Path: path, Offset: -1, Err: err}
+	asked := c.open()
+	if !c.header.Script {
+		if asked, err = asksOf(path, c); err != nil {
+			return nil, "", err
+		}
 	}
 	left, err := readAnswers(path)
 	if err != nil {
 		return nil, "", err
 	}
 	var list []WaitingTask
-	for _, t := range m.Ready() {
-		if t.Wait == nil {
-			continue
-		}
-		answered := false
-		for _, a := range left {
-			answered = answered || a.Run == c.header.Run && a.Task == t.ID
-		}
+	for _, w := range asked {
+		answered := slices.ContainsFunc(left, func(a leftAnswer) bool { return a.Run == c.header.Run && a.Task == w.Task })
 		if !answered {
-			list = append(list, WaitingTask{Task: t.ID, Wait: t.Wait, Due: c.due[t.ID]})
+			list = append(list, w)
 		}
 	}
 	return list, c.header.Run, nil
+}
+
+// asksOf returns what the program of a journal waits for.
+func asksOf(path string, c *contents) (list []WaitingTask, err error) {
+	r := &runner{cfg: newConfig([]Option{WithJournal(path)})}
+	vars, err := r.adopt(c.header)
+	if err != nil {
+		return nil, &JournalError{Path: path, Offset: 0, Err: err}
+	}
+	m, err := Restore(r.graph, vars, r.cfg.options(), c.results)
+	if err != nil {
+		return nil, &JournalError{Path: path, Offset: -1, Err: err}
+	}
+	for _, t := range m.Ready() {
+		if t.Wait != nil {
+			list = append(list, WaitingTask{Task: t.ID, Wait: t.Wait, Due: c.due[t.ID]})
+		}
+	}
+	return list, nil
+}
+
+// open returns what a script asked for and has no answer to. What a policy made
+// needless meanwhile may be among it; an answer to that does no harm.
+func (c *contents) open() (list []WaitingTask) {
+	if c.ended && c.endErr == "" {
+		return nil
+	}
+	for _, w := range c.asks {
+		if !slices.ContainsFunc(c.results, func(r Result) bool { return r.Task == w.Task }) {
+			list = append(list, w)
+		}
+	}
+	return list
 }
 
 // LeaveAnswer answers a task of a journal's run that waits, whether the run is
