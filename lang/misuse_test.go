@@ -372,9 +372,9 @@ func TestTextsFromFilesStayBesideTheProgram(t *testing.T) {
 // generation without bounds.
 func TestNoAllowedTokenIsNotAll(t *testing.T) {
 	var ids []int32
-	_, err := Define("p", func(p *Program) Var[string] {
+	_, err := lang.Define("p", func(p *lang.Program) lang.Var[string] {
 		p.User("hi")
-		return p.Gen("a", AllowedTokens(ids...))
+		return p.Gen("a", lang.AllowedTokens(ids...))
 	}).Compile()
 	if err == nil || !strings.Contains(err.Error(), "none is allowed") {
 		t.Error(err)
