@@ -17,21 +17,72 @@ import (
 //
 // A draw decides as it would without guesses, so the output is the same; what
 // was computed after a wrong one is void. How many are made goes by how the last
-// ones did: twice as many after all were right, half as many after a wrong one.
+// ones did: twice as many after all were right, half as many after a wrong one, and
+// never more than are worth what they cost.
 type drafts struct {
 	n       int    // at the end of the sequence
 	spelled int    // the first of them that the constraint spells
 	width   int    // how many to make, 0 before the first
 	void    uint64 // pass whose logits from a position on are of no use
 	from    int    // that position
-	tried   int
-	guessed int // of those tried, the right ones
+
+	cost  float64 // of a token in a pass, as a share of a pass of one
+	odds  odds    // of guesses that nothing spells
+	quiet int     // passes without one, while none is worth it
+	wait  int     // that many of them until one is tried; 0 while they are worth it
+}
+
+// odds is how often guesses were right of late, each given that those before it in
+// its pass were.
+type odds struct{ tried, right float64 }
+
+const (
+	oddsTried, oddsRight = 1, 0.75 // what is believed at first counts as so many
+	oddsFade             = 1.0 / 32
+)
+
+func (o *odds) add(right bool) {
+	o.tried -= o.tried * oddsFade
+	o.right -= o.right * oddsFade
+	if o.tried++; right {
+		o.right++
+	}
+}
+
+// worth is how many guesses in a row pay: a right one saves a pass, and the n-th is
+// right only if all of them are. It is most at most.
+func (o *odds) worth(cost float64, most int) int {
+	if cost <= 0 {
+		return most
+	}
+	rate, n := (o.right+oddsRight)/(o.tried+oddsTried), 0
+	for p := rate; n < most && p >= cost; p *= rate {
+		n++
+	}
+	return n
+}
+
+// worth is how many guesses to make that nothing spells. Where none pays one is made
+// now and then, in case the text has changed; the more seldom, the more were wrong.
+func (d *drafts) worth() int {
+	if n := d.odds.worth(d.cost, d.width); n > 0 {
+		d.quiet, d.wait = 0, 0
+		return n
+	}
+	d.wait = max(d.wait, draftWait)
+	if d.quiet++; d.quiet < d.wait {
+		return 0
+	}
+	return 1
 }
 
 const (
 	draftMatch = 3 // tokens that must be the same
 	draftSeqs  = 4 // with more sequences running, passes are full enough
 	draftStart = 4 // guesses at first
+
+	draftWait     = 32 // passes without a guess, after which one is tried
+	draftWaitMost = 1024
 )
 
 // drop takes the guesses off the sequence. If some are computed already, that
@@ -63,13 +114,13 @@ func (d *drafts) confirm(s *sequence, t backend.Token, pass uint64) bool {
 		d.n--
 		return true
 	}
-	d.tried++
+	d.odds.add(right)
+	d.quiet, d.wait = 0, min(2*d.wait, draftWaitMost)
 	if !right {
 		d.width = max(1, d.width/2)
 		d.drop(s, pass)
 		return false
 	}
-	d.guessed++
 	if d.n--; d.n == 0 {
 		d.width *= 2
 	}
@@ -100,10 +151,7 @@ func (d *drafts) propose(s *sequence, state *grammar.State, most, limit int) {
 	if d.n > 0 || limit <= 0 {
 		return
 	}
-	left := d.width // for what followed the same tokens
-	if d.tried >= 16 && d.guessed*3 < d.tried {
-		left = 0
-	}
+	left := d.worth() // for what followed the same tokens
 	limit = min(limit, left+most)
 	begin := len(s.tokens)
 	at := -1 // where the tokens at the end stood before, behind them

@@ -31,6 +31,16 @@ type Model interface {
 	Close()
 }
 
+// Coster is a Model that knows what a pass costs.
+type Coster interface {
+	// TokenCost is what one more token costs in a pass of a few, at a depth, as a
+	// share of a pass of one token.
+	TokenCost(depth int) float64
+}
+
+// usualCost is that of a model that does not know.
+const usualCost = 0.1
+
 // KV holds keys and values, and computes on them. The engine uses it from one
 // goroutine.
 type KV interface {
@@ -108,8 +118,9 @@ type Config struct {
 	// Drafts is the number of tokens to guess ahead, none by default: what
 	// followed the same few tokens earlier in the sequence. Guesses are computed
 	// in the same pass and kept where they are right, so text that is copied
-	// takes fewer passes; the output is the same. With more than a few
-	// sequences running none are made.
+	// takes fewer passes; the output is the same. None are made where the last
+	// ones were right too seldom for what a token costs, see [Coster], and with
+	// more than a few sequences running.
 	Drafts int
 	// Choices is the number of tokens that a step may compute for what follows
 	// the options of a constraint that leaves few, such as the values of an enum;
@@ -306,6 +317,14 @@ func build(cfg Config) (*Engine, error) {
 	e.sched = e.newScheduler()
 	e.stats = e.snapshot()
 	return e, nil
+}
+
+// tokenCost is what one more token costs in a pass, see [Coster].
+func (e *Engine) tokenCost(depth int) float64 {
+	if c, ok := e.cfg.Model.(Coster); ok {
+		return c.TokenCost(depth)
+	}
+	return usualCost
 }
 
 // kvType is how a model of our own holds keys and values.

@@ -81,6 +81,7 @@ func (e *Engine) submitGeneration(ctx context.Context, asked *backend.Request, l
 		sample: newSampler(req.Sampling, p.ids),
 		stream: newStream(e.shown(req.ShowControl), req.Stop),
 		out:    newOutput[*backend.Result](),
+		drafts: drafts{cost: e.tokenCost(len(p.ids))},
 
 		listened: listened,
 	}

@@ -111,7 +111,7 @@ func (k *kv) start(b *model.Batch, logits [][]float32) (wait func() error) {
 			row := &b.Rows[i]
 			for _, o := range row.Outputs {
 				clear(logits[out])
-				logits[out][next(row.Tokens[o], row.Start+o)] = 1
+				logits[out][k.d.o.Next(row.Tokens[o], row.Start+o)] = 1
 				out++
 			}
 		}
@@ -120,12 +120,12 @@ func (k *kv) start(b *model.Batch, logits [][]float32) (wait func() error) {
 	}
 }
 
-// next is the token that follows one at pos: a letter.
-func next(token int32, pos int) int {
+// letter is the token that follows one at pos.
+func letter(token int32, pos int) int32 {
 	x := uint64(token)*0x9e3779b97f4a7c15 + uint64(pos)*0xbf58476d1ce4e5b9
 	x ^= x >> 29
 	x *= 0x94d049bb133111eb
-	return 'a' + int(x>>32%26)
+	return 'a' + int32(x>>32%26)
 }
 
 // launching is a kv that works while the engine does something else.

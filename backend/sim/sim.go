@@ -24,6 +24,9 @@ type Options struct {
 	// Copy is how long it takes to copy a page to the engine's second tier or back; the
 	// device does nothing else meanwhile. See engine.Config.TierBytes.
 	Copy time.Duration
+	// Next is the token that follows one at a position, if it is set: below 256, a byte
+	// of the text. Otherwise letters follow as if by chance.
+	Next func(token int32, pos int) int32
 	// Context is the number of tokens that a sequence may have, 8192 by default.
 	Context int
 	// Engine may hold other settings of the engine. Model, Tokenizer, Fingerprint,
@@ -38,6 +41,9 @@ func New(o Options) (*engine.Engine, *Device, error) {
 	}
 	if o.Context == 0 {
 		o.Context = 8192
+	}
+	if o.Next == nil {
+		o.Next = letter
 	}
 	d := &Device{o: o, fresh: true}
 	if o.Virtual {
@@ -76,6 +82,14 @@ func (m *simModel) VocabSize() int     { return vocab }
 func (m *simModel) ContextLength() int { return m.d.o.Context }
 func (m *simModel) PageBytes() int     { return PageBytes }
 func (m *simModel) Close()             {}
+
+// TokenCost implements engine.Coster.
+func (m *simModel) TokenCost(int) float64 {
+	if m.d.o.Step+m.d.o.Token == 0 {
+		return 0
+	}
+	return float64(m.d.o.Token) / float64(m.d.o.Step+m.d.o.Token)
+}
 
 func (m *simModel) NewKV(int) (engine.KV, error) {
 	k := kv{d: m.d, vocab: vocab}
