@@ -41,6 +41,9 @@ func (c *Cache) Check(stale ...*Handle) error {
 					holds[id]++
 				}
 			}
+			if b := kid.block; b != nil && !b.gone && !b.leadsTo(kid) {
+				bad("node [%d,%d): of other tokens than its block of the tier, at %d", kid.start, kid.end(), b.depth)
+			}
 			leaf := len(kid.kids) == 0 && kid.locks == 0
 			if leaf {
 				leaves++

@@ -165,23 +165,18 @@ func (c *Cache) moveClaims(n, parent *node) {
 func (c *Cache) evict(n int) {
 	for c.pool.free.n < n {
 		leaf := c.leaves[0]
-		var prefix []Token
-		if c.tier != nil {
-			prefix = c.prefixOf(leaf)
-		}
 		// Cut the leaf from its end, and take it out when one page is left: the
 		// first page may be its parent's too and is then not freed.
 		for len(leaf.pages) > 1 && c.pool.free.n < n {
 			last := len(leaf.pages) - 1
-			c.park(leaf, prefix)
+			c.park(leaf)
 			c.pool.dropTree(leaf.pages[last])
 			leaf.pages = leaf.pages[:last]
 			leaf.tokens = leaf.tokens[:(leaf.start/PageTokens+last)*PageTokens-leaf.start]
-			prefix = prefix[:min(len(prefix), leaf.end())]
 			c.version++
 		}
 		if c.pool.free.n < n {
-			c.park(leaf, prefix)
+			c.park(leaf)
 			c.remove(leaf)
 		}
 	}

@@ -18,6 +18,8 @@ type node struct {
 	claims claimList
 	next   int64 // of the claims, the nearest use
 
+	block *block // of the tier, at the end of the last whole page; nil or gone if not known
+
 	// Of roots only.
 	ns    Namespace
 	stale bool // flushed: removed as its pins go

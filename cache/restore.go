@@ -159,10 +159,10 @@ func (c *Cache) fetch(owner Owner, next int64, most int) (n int, full bool) {
 	if b == nil { // went to make room for another
 		return 0, false
 	}
-	tokens := make([]Token, b.depth*PageTokens)
+	tokens := b.prefix()
 	root := b
-	for ; root.parent != nil; root = root.parent {
-		copy(tokens[(root.depth-1)*PageTokens:], root.tokens[:])
+	for root.parent != nil {
+		root = root.parent
 	}
 	h := c.Match(root.ns, tokens)
 	defer c.Unpin(h)
@@ -191,13 +191,4 @@ func (c *Cache) rootOf(n *node) *node {
 		n = n.parent
 	}
 	return n
-}
-
-// prefixOf returns all tokens up to the end of n.
-func (c *Cache) prefixOf(n *node) []Token {
-	tokens := make([]Token, n.end())
-	for ; n.parent != nil; n = n.parent {
-		copy(tokens[n.start:], n.tokens)
-	}
-	return tokens
 }

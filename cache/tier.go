@@ -40,6 +40,7 @@ type tier struct {
 	wants  map[Owner]*block // where what an owner will read again ends
 	soon   int64            // no owner is known to read before that
 	count  TierStats
+	passed int // blocks that evicting has gone by
 }
 
 // block is one page of tokens after its parent's.
@@ -50,12 +51,30 @@ type block struct {
 	depth  int   // in blocks; 0 is a root
 	slot   int32 // -1 without one
 	locked bool  // is being loaded: keeps its slot
+	gone   bool  // is not in the tree any more
 	used   uint64
 	heap   int // index in the heap of what can be dropped, -1 if not in it
 	claims claimList
 	next   int64 // of the claims, the nearest use
 
 	ns Namespace // of roots only
+}
+
+// prefix returns all tokens up to the end of b.
+func (b *block) prefix() []Token {
+	tokens := make([]Token, b.depth*PageTokens)
+	for ; b.parent != nil; b = b.parent {
+		copy(tokens[(b.depth-1)*PageTokens:], b.tokens[:])
+	}
+	return tokens
+}
+
+// leadsTo reports whether b is at the end of the last whole page of n, or of one that n
+// has lost since.
+func (b *block) leadsTo(n *node) bool {
+	whole := n.end() / PageTokens * PageTokens
+	have := b.prefix()
+	return len(have) >= whole && slices.Equal(have[:whole], n.tokensFrom(0)[:whole])
 }
 
 // SetTier gives the cache a tier of n slots. Pages that are evicted go there, but for
@@ -80,14 +99,13 @@ func (c *Cache) TierStats() TierStats {
 	return s
 }
 
-// park saves the last page of a leaf that is about to lose it, if it is full. prefix is
-// all tokens up to the end of the leaf.
-func (c *Cache) park(n *node, prefix []Token) {
+// park saves the last page of a leaf that is about to lose it, if it is full.
+func (c *Cache) park(n *node) {
 	t := c.tier
-	if t == nil || n.class() == deadNode || len(prefix)%PageTokens != 0 {
+	if t == nil || n.class() == deadNode || n.end()%PageTokens != 0 {
 		return
 	}
-	b := t.at(c.rootOf(n).ns, prefix)
+	b, grown := c.blockOf(n)
 	if b.slot < 0 {
 		b.locked = true // the way to it may be that of what is dropped for it
 		slot, ok := t.take(n)
@@ -109,8 +127,8 @@ func (c *Cache) park(n *node, prefix []Token) {
 		t.want(b, cl)
 	}
 	t.place(b)
-	for p := b.parent; p != nil; p = p.parent { // no leaf any more
-		t.place(p)
+	if grown != nil {
+		t.place(grown) // no leaf any more
 	}
 }
 
@@ -128,26 +146,61 @@ func (t *tier) take(n *node) (slot int32, ok bool) {
 	return slot, true
 }
 
-// at returns the block at the end of a prefix of whole blocks, and makes the way to it.
-func (t *tier) at(ns Namespace, prefix []Token) *block {
-	b := t.roots[ns]
-	if b == nil {
-		b = &block{slot: -1, heap: -1, ns: ns}
-		t.roots[ns] = b
+// blockOf returns the block at the end of the last whole page of n, and makes the way to
+// it: from that of the nearest node above of which it is known, so that evicting what
+// hangs on a long prefix does not go through all of that each time. grown is the block
+// that new ones begin at, nil without new ones.
+func (c *Cache) blockOf(n *node) (b, grown *block) {
+	t, from := c.tier, n
+	for from.parent != nil && (from.block == nil || from.block.gone) {
+		from = from.parent
 	}
-	for ; len(prefix) >= PageTokens; prefix = prefix[PageTokens:] {
-		key := [PageTokens]Token(prefix)
-		kid := b.kids[key]
+	if from.parent == nil {
+		if b = t.roots[from.ns]; b == nil {
+			b = &block{slot: -1, heap: -1, ns: from.ns}
+			t.roots[from.ns] = b
+		}
+		from.block = b
+	}
+	b = from.block
+	for b.depth > from.end()/PageTokens { // it was longer; what follows it now is something else
+		b = b.parent
+		t.passed++
+	}
+	from.block = b
+	for rest := n.tokensFrom(b.depth * PageTokens); len(rest) >= PageTokens; rest = rest[PageTokens:] {
+		kid := b.kids[[PageTokens]Token(rest)]
 		if kid == nil {
-			kid = &block{parent: b, tokens: key, depth: b.depth + 1, slot: -1, heap: -1}
+			kid = &block{parent: b, tokens: [PageTokens]Token(rest), depth: b.depth + 1, slot: -1, heap: -1}
 			if b.kids == nil {
 				b.kids = make(map[[PageTokens]Token]*block, 1)
 			}
-			b.kids[key] = kid
+			if b.kids[kid.tokens] = kid; grown == nil {
+				grown = b
+			}
 		}
 		b = kid
+		t.passed++
 	}
-	return b
+	n.block = b
+	for p, at := n.parent, b; n != from && p != from; p = p.parent {
+		for at.depth > p.end()/PageTokens {
+			at = at.parent
+		}
+		p.block = at
+	}
+	return b, grown
+}
+
+// tokensFrom returns the tokens from a position up to the end of n.
+func (n *node) tokensFrom(pos int) []Token {
+	end := n.end()
+	tokens := make([]Token, end-pos)
+	for ; end > pos; n, end = n.parent, n.start {
+		from := max(pos, n.start)
+		copy(tokens[from-pos:], n.tokens[from-n.start:])
+	}
+	return tokens
 }
 
 // drop gives up the slot of a block.
@@ -175,7 +228,7 @@ func (t *tier) tidy(b *block) {
 		for _, cl := range b.claims {
 			delete(t.wants, cl.owner)
 		}
-		b.claims = nil
+		b.claims, b.gone = nil, true
 		if b.parent == nil {
 			delete(t.roots, b.ns)
 			return
@@ -269,6 +322,7 @@ func (t *tier) clear() {
 }
 
 func (t *tier) release(b *block) {
+	b.gone = true
 	if b.slot >= 0 {
 		t.free = append(t.free, b.slot)
 	}

@@ -266,3 +266,67 @@ func TestClaimsComeBackWhileRunsArePushedOut(t *testing.T) {
 	c.Unpin(h)
 	check(t, c)
 }
+
+// TestEvictingBehindALongPrefix: what an eviction costs does not grow with what is before
+// its page, but for the first below a prefix.
+func TestEvictingBehindALongPrefix(t *testing.T) {
+	const trunk, branches, pages = 500, 40, 3
+	c, mem := tiered(trunk+branches*pages, 2*branches*pages)
+	prefix := seq(0, trunk*PageTokens-5) // the branches share its last page
+	for i := range branches {
+		hold(t, c, mem, append(slices.Clone(prefix), seq(100_000*(i+1), pages*PageTokens-11)...), Owner{}, 0)
+	}
+	h := c.Match(Namespace{}, prefix)
+	c.tier.passed = 0
+	for range branches * (pages - 1) {
+		got, ok := c.Alloc(nil, 1)
+		if !ok {
+			t.Fatal("no page")
+		}
+		c.Release(got)
+		check(t, c)
+		if got, ok = c.Alloc(nil, c.pool.free.n+1); !ok { // all that are free and one more
+			t.Fatal("no page")
+		}
+		c.Release(got)
+	}
+	c.Unpin(h)
+	check(t, c)
+	saved := int(c.TierStats().Saved)
+	if saved < branches {
+		t.Fatalf("%d pages were saved", saved)
+	}
+	if most := trunk + 4*branches*pages; c.tier.passed > most {
+		t.Errorf("saving %d pages behind %d went by %d, want at most %d", saved, trunk, c.tier.passed, most)
+	}
+	for i := range branches { // the way back is the same
+		tokens := append(slices.Clone(prefix), seq(100_000*(i+1), pages*PageTokens-11)...)
+		h := c.Match(Namespace{}, tokens)
+		c.Restore(h, tokens)
+		c.Unpin(h)
+		check(t, c)
+		holds(t, c, mem, tokens)
+	}
+	if c.TierStats().Loaded == 0 {
+		t.Error("nothing came back")
+	}
+}
+
+// TestWhatFollowsAShortenedPrefix: a prefix that lost its end to the tier goes on with
+// other tokens, and each end comes back as what it is.
+func TestWhatFollowsAShortenedPrefix(t *testing.T) {
+	c, mem := tiered(6, 32)
+	first, second := seq(0, 96), append(seq(0, 48), seq(5000, 48)...)
+	hold(t, c, mem, first, Owner{}, 0)
+	for i, tokens := range [][]Token{seq(1000, 48), second, seq(2000, 96), first, second} {
+		h := c.Match(Namespace{}, tokens)
+		c.Restore(h, tokens)
+		if i > 2 && h.Len() != len(tokens) {
+			t.Errorf("%d of %d tokens came back", h.Len(), len(tokens))
+		}
+		c.Unpin(h)
+		check(t, c)
+		holds(t, c, mem, tokens)
+		hold(t, c, mem, tokens, Owner{}, 0)
+	}
+}

@@ -115,7 +115,11 @@ func (d *drafts) confirm(s *sequence, t backend.Token, pass uint64) bool {
 		return true
 	}
 	d.odds.add(right)
-	d.quiet, d.wait = 0, min(2*d.wait, draftWaitMost)
+	if d.quiet = 0; right {
+		d.quiet = d.wait // the next one at once
+	} else {
+		d.wait = min(2*d.wait, draftWaitMost)
+	}
 	if !right {
 		d.width = max(1, d.width/2)
 		d.drop(s, pass)

@@ -71,7 +71,7 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 		return nil, fmt.Errorf("model: a KV needs at least one page, got %d", pages)
 	}
 	n, group, room := m.storedPage(), groupOf(pages), ReservedPages(pages)
-	if pages > (1<<46)/n || pages > math.MaxInt32/(2*m.cfg.Layers*m.cfg.KVHeads) { // slots are of 32 bits
+	if m.tooMany(room) {
 		return nil, fmt.Errorf("model: a KV of %d pages of %d bytes is too large", pages, n)
 	}
 	mem, err := compute.NewMemory(room * n)
@@ -97,6 +97,12 @@ func (m *Model) NewKV(pages int) (*KV, error) {
 		k.floats = k.full.Float32s()
 	}
 	return k, nil
+}
+
+// tooMany reports whether so much room is more than there are addresses, or more runs
+// than slots of 32 bits can tell.
+func (m *Model) tooMany(room int) bool {
+	return room > (1<<46)/m.storedPage() || room > math.MaxInt32/(2*m.cfg.Layers*m.cfg.KVHeads)
 }
 
 // PageGroup is the number of pages of a group. A pool of few pages has smaller ones,

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -41,6 +42,26 @@ func TestWholePages(t *testing.T) {
 		}
 		if r := ReservedPages(n); r < n || r-n >= PageGroup {
 			t.Errorf("%d pages: %d reserved", n, r)
+		}
+	}
+}
+
+// TestPoolsThatAreTooLarge: what counts is what is reserved, not what was asked for.
+func TestPoolsThatAreTooLarge(t *testing.T) {
+	m := tinySpecs()["llama"].load(t, 1, 1)
+	most := math.MaxInt32 / (2 * m.cfg.Layers * m.cfg.KVHeads)
+	if ReservedPages(most) == most {
+		t.Fatalf("%d pages are whole groups", most)
+	}
+	if m.tooMany(most) || m.tooMany(WholePages(most)) || !m.tooMany(ReservedPages(most)) {
+		t.Errorf("%d pages are too many: %v, %d reserved: %v", most, m.tooMany(most), ReservedPages(most), m.tooMany(ReservedPages(most)))
+	}
+	for _, pages := range []int{most, most + 1, 1 << 46, math.MaxInt - PageGroup} {
+		if kv, err := m.NewKV(pages); err == nil {
+			kv.Close()
+			t.Errorf("a pool of %d pages", pages)
+		} else if !strings.Contains(err.Error(), "too large") {
+			t.Errorf("%d pages: %v", pages, err)
 		}
 	}
 }
