@@ -231,6 +231,9 @@ func (f *fake) route(w http.ResponseWriter, r *http.Request, body map[string]any
 	case "/v1/messages":
 		f.serveMessages(w)
 	case "/completion":
+		if list, ok := body["prompt"].([]any); ok && !slices.ContainsFunc(list, func(x any) bool { _, id := x.(float64); return id }) {
+			f.t.Errorf("%q is several prompts to the server, which answers each", list)
+		}
 		f.serveLlama(w, body)
 	default:
 		w.WriteHeader(http.StatusNotFound)

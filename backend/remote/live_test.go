@@ -1,9 +1,11 @@
 package remote
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,16 @@ func TestLive(t *testing.T) {
 		turns[0].Parts = append(turns[0].Parts, res.Part)
 		ask(t, &backend.Request{Turns: turns, MaxTokens: 4})
 	})
+	t.Run("a turn after an answer", func(t *testing.T) {
+		if !caps.JSONSchema || isRawPrompt(question) {
+			t.Skip("the server has no schemas, or no chats")
+		}
+		turns := append(slices.Clone(question), text(backend.Assistant, "red"))
+		res := ask(t, &backend.Request{Turns: turns, MaxTokens: 80, Constraint: backend.Constraint{JSONSchema: []byte(`{"type":"object","properties":{"again":{"type":"boolean"}},"required":["again"],"additionalProperties":false}`)}})
+		if !json.Valid([]byte(res.Part.Text)) {
+			t.Errorf("%q is no JSON", res.Part.Text)
+		}
+	})
 	t.Run("open turn", func(t *testing.T) {
 		if !b.d.continues || question[0].Role == backend.Raw {
 			t.Skip("the server continues no open turn")
@@ -131,3 +143,6 @@ func TestLive(t *testing.T) {
 		}
 	})
 }
+
+// isRawPrompt reports whether turns are none of a chat.
+func isRawPrompt(turns []backend.Turn) bool { raw, _ := isRaw(turns); return raw }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -42,12 +43,19 @@ func (p *llamaProbability) value() float64 {
 	return max(*p.Logprob, Unlikely)
 }
 
-// llamaRequest writes c for /completion, all but the prompt.
-func (c *call) llamaRequest() (map[string]any, error) {
+// llamaRequest writes c for /completion, all but the prompt. window is the length of
+// its context, 0 if it is not known.
+func (c *call) llamaRequest(window int) (map[string]any, error) {
 	r, s := c.req, &c.req.Sampling
 	n := c.maxTokens()
 	if n == 0 {
 		n = -1
+	}
+	// How far back penalties look: over the whole context. A length that is not known
+	// is taken to be a long one; -1, which older servers took, others refuse.
+	back := 0
+	if s.FrequencyPenalty != 0 || s.PresencePenalty != 0 || orOne(s.RepetitionPenalty) != 1 {
+		back = cmp.Or(window, 1<<17)
 	}
 	// Every sampler that the server has by default and the request does not
 	// ask for is switched off: 0 and 1 mean that on the wire, too.
@@ -59,7 +67,7 @@ func (c *call) llamaRequest() (map[string]any, error) {
 		"top_p":             orOne(s.TopP),
 		"min_p":             s.MinP,
 		"repeat_penalty":    orOne(s.RepetitionPenalty),
-		"repeat_last_n":     -1,
+		"repeat_last_n":     back,
 		"frequency_penalty": s.FrequencyPenalty,
 		"presence_penalty":  s.PresencePenalty,
 		"seed":              seed32(s.Seed),
@@ -119,7 +127,7 @@ func seed32(seed uint64) uint32 {
 // template.
 func (b *Backend) generateLlama(ctx context.Context, c *call, col *collector) error {
 	name := op(http.MethodPost, b.srv.root, "completion")
-	in, err := c.llamaRequest()
+	in, err := c.llamaRequest(b.info.ContextLength)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,20 @@ func mixedPrompt(pieces []backend.Part) []any {
 	return mixed
 }
 
+// joinTexts makes one of texts that stand side by side: a list of texts without an id
+// is several prompts to the server.
+func joinTexts(pieces []backend.Part) []backend.Part {
+	var out []backend.Part
+	for _, p := range pieces {
+		if n := len(out); n > 0 && out[n-1].Tokens == nil && p.Tokens == nil {
+			out[n-1].Text += p.Text
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 // llamaChat renders chat turns as pieces of text, in which the names of control
 // tokens are control tokens, and of ids. The server would read such names in
 // the content of a turn, too, so that a user could end the turn and begin one
@@ -57,7 +71,7 @@ func (b *Backend) llamaChat(ctx context.Context, turns []backend.Turn) ([]backen
 	if open(turns) && answered(turns[:n-1]) {
 		// The server continues an assistant turn only after a user's.
 		pieces, err := b.llamaChat(ctx, turns[:n-1])
-		return append(pieces, backend.Part{Text: turns[n-1].Text()}), err
+		return joinTexts(append(pieces, backend.Part{Text: turns[n-1].Text()})), err
 	}
 	plain := slices.Clone(turns)
 	var marks []string
@@ -120,7 +134,7 @@ func (b *Backend) llamaChat(ctx context.Context, turns []backend.Turn) ([]backen
 	if rest != "" || pieces == nil {
 		pieces = append(pieces, backend.Part{Text: rest})
 	}
-	return pieces, nil
+	return joinTexts(pieces), nil
 }
 
 // nextMark stands for the content of a user turn that follows.
