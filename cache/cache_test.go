@@ -82,6 +82,79 @@ func TestPartlySharedPageIsTheDeepestNodes(t *testing.T) {
 	}
 }
 
+// TestClaimsOutliveTheirEnd: of a claimed prefix that loses its end to who needs pages at
+// once, the rest is claimed, so that what nobody will read goes before it.
+func TestClaimsOutliveTheirEnd(t *testing.T) {
+	ns, owner := Namespace{}, Owner{"r", "a"}
+	c := New(6)
+	put(t, c, ns, seq(0, 32))
+	h := c.Match(ns, seq(0, 32))
+	pages, _ := c.Alloc(h.Pages(nil, 0), 2)
+	c.Extend(h, seq(32, 32), pages)
+	c.Claim(h, owner, 5)
+	c.Release(pages[2:])
+	c.Unpin(h)
+	put(t, c, ns, seq(1000, 32)) // nobody claims it
+	other := c.Match(ns, seq(1000, 32))
+	take := func() {
+		t.Helper()
+		got, ok := c.Alloc(nil, 2)
+		if !ok {
+			t.Fatal("no pages")
+		}
+		c.Release(got)
+		check(t, c)
+	}
+	take() // the end of what is claimed: all else is pinned or before it
+	if n := c.Peek(ns, seq(0, 64)); n != 32 {
+		t.Fatalf("%d tokens of the claimed prefix are left, want 32", n)
+	}
+	c.Unpin(other)
+	if got, ok := c.Alloc(nil, 4); !ok { // two are free, two are the other's
+		t.Fatal("no pages")
+	} else {
+		c.Release(got)
+	}
+	if a, b := c.Peek(ns, seq(0, 64)), c.Peek(ns, seq(1000, 32)); a != 32 || b != 0 {
+		t.Errorf("%d tokens of the claimed prefix and %d of the other are left", a, b)
+	}
+	if !c.Expect(owner, 9) {
+		t.Error("nothing is known of the owner")
+	}
+}
+
+// TestWhatOthersShareIsNotDead: a branch that ends does not take the trunk with it.
+func TestWhatOthersShareIsNotDead(t *testing.T) {
+	ns := Namespace{}
+	c := New(8)
+	a, b := append(seq(0, 32), seq(100, 16)...), append(seq(0, 32), seq(200, 16)...)
+	put(t, c, ns, a)
+	put(t, c, ns, b)
+	put(t, c, ns, seq(1000, 64)) // all is full, this is used last
+	h := c.Match(ns, a)
+	c.Dead(h, 0)
+	c.Unpin(h)
+	for i, want := range [][3]int{{32, 48, 64}, {32, 32, 64}} { // the branch; then by last use
+		got, ok := c.Alloc(nil, i+1)
+		if !ok {
+			t.Fatal("no page")
+		}
+		c.Release(got)
+		check(t, c)
+		if have := [3]int{c.Peek(ns, a), c.Peek(ns, b), c.Peek(ns, seq(1000, 64))}; have != want {
+			t.Errorf("step %d: %v tokens are left, want %v", i, have, want)
+		}
+	}
+	if n := c.Peek(ns, b); n != 32 {
+		t.Fatal(n)
+	}
+	for _, n := range c.roots[ns].kids {
+		if n.dead {
+			t.Errorf("node at %d is dead, and %d branches begin with it", n.start, len(n.kids))
+		}
+	}
+}
+
 func TestNamespacesShareNothing(t *testing.T) {
 	spaces := []Namespace{
 		{Model: "m"}, {Model: "m", Adapter: "x"}, {Model: "m", Salt: "x"}, {Model: "mx"},

@@ -330,3 +330,20 @@ func TestWhatFollowsAShortenedPrefix(t *testing.T) {
 		hold(t, c, mem, tokens, Owner{}, 0)
 	}
 }
+
+// TestAParkedEndGoesOn: what lies in the tier already and is in the pool again leads to
+// what is evicted behind it, and is not dropped before that.
+func TestAParkedEndGoesOn(t *testing.T) {
+	c, mem := tiered(4, 16)
+	hold(t, c, mem, seq(0, 32), Owner{}, 0)
+	hold(t, c, mem, seq(1000, 64), Owner{}, 0) // both pages are parked
+	hold(t, c, mem, seq(0, 48), Owner{}, 0)    // computed again, and more
+	hold(t, c, mem, seq(2000, 32), Owner{}, 0) // the third page follows them into the tier, they stay
+	hold(t, c, mem, seq(3000, 64), Owner{}, 0)
+	h := c.Match(Namespace{}, seq(0, 48))
+	if c.Restore(h, seq(0, 48)); h.Len() != 48 {
+		t.Errorf("%d tokens came back, want 48", h.Len())
+	}
+	c.Unpin(h)
+	check(t, c)
+}

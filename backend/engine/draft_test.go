@@ -208,3 +208,40 @@ func TestGuessesThatForcedTextProvesRight(t *testing.T) {
 		}
 	}
 }
+
+// TestGuessesAreTriedNowAndThen: where none is worth what it costs, one is made after a
+// while, the later the more were wrong, and the next at once after a right one.
+func TestGuessesAreTriedNowAndThen(t *testing.T) {
+	d := drafts{cost: 0.5, width: 8}
+	s := &sequence{tokens: []backend.Token{1}}
+	guess := func(right bool) {
+		s.tokens, d.n = []backend.Token{1, 2}, 1
+		d.confirm(s, map[bool]backend.Token{true: 2, false: 3}[right], 1)
+	}
+	calls := func() (n int) {
+		for n = 1; d.worth() == 0; n++ {
+			if n > 5000 {
+				t.Fatal("no guess is made any more")
+			}
+		}
+		return n
+	}
+	for range 20 {
+		guess(false)
+	}
+	for _, want := range []int{32, 64, 128, 256, 512, 1024, 1024} {
+		if got := calls(); got != want {
+			t.Errorf("one is tried after %d passes, want %d", got, want)
+		}
+		guess(false)
+	}
+	calls()
+	for n := 1; d.odds.worth(d.cost, 8) == 0; n++ {
+		if guess(true); n > 40 {
+			t.Fatal("right guesses count for nothing")
+		}
+		if got := calls(); got != 1 {
+			t.Errorf("after a right one the next is made after %d passes", got)
+		}
+	}
+}

@@ -320,22 +320,11 @@ func TestNaNFailsTheRequestAlone(t *testing.T) {
 // TestColdRequestIsNotStarved: requests with a long cached prefix keep coming,
 // more than can run; one without gets its turn all the same.
 func TestColdRequestIsNotStarved(t *testing.T) {
-	e, err := build(Config{Model: &fakeModel{context: 2048, vocab: fakeVocab}, Tokenizer: fakeTokenizer{}, Template: chatML{}, Fingerprint: "f", Pages: 256, MaxSeqs: 2, Check: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, arrive := stepped(t, Config{Pages: 256, MaxSeqs: 2})
 	n := 0
 	submit := func(text string) *generation {
 		n++
-		tokens := encodeText(e.tok, text)
-		g := &generation{
-			engine: e, req: &backend.Request{IgnoreEOS: true}, limit: 8, sample: newSampler(backend.Sampling{}, nil),
-			stream: newStream(e.tok.Bytes, nil), out: newOutput[*backend.Result](),
-		}
-		if err := e.submit(&sequence{ctx: context.Background(), task: g, tokens: tokens, prompt: len(tokens)}); err != nil {
-			t.Fatal(err)
-		}
-		return g
+		return arrive(text, 8).task.(*generation)
 	}
 	hot := longText(300)
 	submit(hot)
