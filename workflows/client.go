@@ -3,6 +3,7 @@ package workflows
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/coppice-run/coppice/lang"
@@ -192,6 +194,30 @@ func patiently(ctx context.Context, f func() error) error {
 			return err
 		}
 		wait = min(2*wait, 2*time.Second)
+	}
+}
+
+// readyWithin is how long a run is asked again that cannot answer: between two histories
+// it takes a moment, and one that is stuck is to be told so.
+const readyWithin = 3 * time.Second
+
+// whenReady calls f, which may be called twice, until the run can answer.
+func whenReady(ctx context.Context, f func() error) error {
+	wait, waited := 20*time.Millisecond, time.Duration(0)
+	for {
+		err := f()
+		var not *serviceerror.WorkflowNotReady
+		if waited += wait; !errors.As(err, &not) || waited > readyWithin {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		wait = min(2*wait, readyWithin/4)
 	}
 }
 
@@ -382,7 +408,11 @@ func (r *Run) ownTree(ctx context.Context) (*Tree, error) {
 	if err := r.stuck(ctx, d); err != nil {
 		return nil, err
 	}
-	v, err := r.c.QueryWorkflow(ctx, r.Name, "", QueryTree)
+	var v converter.EncodedValue
+	err = whenReady(ctx, func() (err error) {
+		v, err = r.c.QueryWorkflow(ctx, r.Name, "", QueryTree)
+		return err
+	})
 	if err != nil {
 		if none := r.unattended(ctx, d, true); errors.Is(none, ErrNoWorker) {
 			return nil, none
@@ -437,12 +467,16 @@ func (r *Run) update(ctx context.Context, name string, arg any) error {
 	if err := r.attended(ctx); err != nil {
 		return err
 	}
-	h, err := r.c.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: r.Name, UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted,
+	id := rand.Text() // what is sent twice is one update
+	err := whenReady(ctx, func() error {
+		h, err := r.c.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+			UpdateID: id, WorkflowID: r.Name, UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		})
+		if err != nil {
+			return err
+		}
+		return h.Get(ctx, nil)
 	})
-	if err == nil {
-		err = h.Get(ctx, nil)
-	}
 	var app *temporal.ApplicationError
 	switch {
 	case err == nil:
