@@ -186,14 +186,22 @@ func patiently(ctx context.Context, f func() error) error {
 		if waited += wait; waited > patience {
 			return err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause(ctx, wait) {
 			return err
 		}
 		wait = min(2*wait, 2*time.Second)
+	}
+}
+
+// pause waits, and reports false if ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -210,11 +218,7 @@ func whenReady(ctx context.Context, f func() error) error {
 		if waited += wait; !errors.As(err, &not) || waited > readyWithin {
 			return err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause(ctx, wait) {
 			return err
 		}
 		wait = min(2*wait, readyWithin/4)
