@@ -26,13 +26,14 @@ const aheadTokens = 8
 func (w *workspace) planAhead() {
 	m := w.m
 	list := func(ms ...matrix) (a []compute.Ahead) {
-		var total shares
+		panels := 0
 		for _, x := range ms {
-			total.panels += x.Panels()
+			panels += x.Panels()
 		}
-		total.divide(total.panels, m.pool.Threads())
-		for t := range total.threads {
-			p, _ := total.task(t * total.per)
+		var parts shares
+		parts.divide(panels, m.pool.Threads())
+		for t := range parts.threads {
+			p, _ := parts.task(t * parts.per)
 			var of compute.Ahead
 			left := aheadBytes
 			for _, x := range ms {
