@@ -200,17 +200,22 @@ const weightMax = 1<<14 - 1
 
 // scores8Go computes s[i][p] as a product of matrices whose rows are the keys of a
 // page.
-func scores8Go(a *score8Args, t int) { scores8Pages(a, t, gemmGo) }
+func scores8Go(a *score8Args, t int) { scores8Pages(a, t, false) }
 
-// scores8Pages does scores8 page by page with a kernel for 8-bit weights, which
-// have the layout of keys.
-func scores8Pages(a *score8Args, t int, mul func(Kind, *gemmArgs, int)) {
+// scores8Pages does scores8 page by page with the kernel in use for 8-bit weights, which
+// have the layout of keys, or with gemmGo. Were that a function to be passed, the
+// operands would be allocated at each call.
+func scores8Pages(a *score8Args, t int, kernel bool) {
 	g := gemmArgs{x: a.x, sx: a.sx, init: a.init, n: a.n, stride: Span, panels: 1}
 	for j, page := range at(a.pages, a.np) {
 		g.w = skip(a.k, int(page)*a.stride)
 		g.d = skip(a.d, int(page)*a.strideD/2)
 		g.y = skip(a.s, j*pagePositions)
-		mul(Int8, &g, t)
+		if kernel {
+			gemm(Int8, &g, t)
+		} else {
+			gemmGo(Int8, &g, t)
+		}
 	}
 }
 

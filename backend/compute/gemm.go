@@ -41,7 +41,7 @@ func (m *Matrix) Mul(y []float32, stride int, x *Acts, p0, p1 int) {
 	if x.n == 0 {
 		return
 	}
-	if x.n <= TileTokens && inRuns() {
+	if x.n <= runTokens() {
 		m.tileArgs(&a, x, 0)
 		for per := m.panelsPerCall(); p0 < p1; p0 += per {
 			m.panelArgs(&a, p0)

@@ -63,8 +63,17 @@ func Tier() string { return tierNames[use] }
 // wantsPairs tells whether the attention kernels take pairs of bfloat16.
 func wantsPairs() bool { return use == tierBF16 }
 
-// inRuns tells whether gemm takes several panels at once.
-func inRuns() bool { return use >= tierAVX512 }
+// runTokens is the largest number of tokens for which gemm takes several panels at
+// once.
+func runTokens() int {
+	switch {
+	case use >= tierAVX512:
+		return TileTokens
+	case use == tierAVX2:
+		return 2
+	}
+	return 0
+}
 
 func gemm(kind Kind, a *gemmArgs, t int) {
 	switch use {
@@ -130,10 +139,7 @@ func gemmUnpacked(kind Kind, a *gemmArgs, t int) {
 // gemmParts computes a tile by the AVX2 kernels, a few tokens at a time.
 func gemmParts(kind Kind, a *gemmArgs, t int) {
 	part := *a
-	n := 2
-	if !kind.quantised() {
-		n = 4
-	}
+	const n = 4
 	for i := 0; i < t; i += n {
 		p, c := (*byte)(unsafe.Pointer(&part)), min(n, t-i)
 		switch kind {
@@ -251,7 +257,7 @@ func scores8(a *score8Args, t int) {
 	case tierAVX512, tierBF16:
 		scores8AVX512((*byte)(unsafe.Pointer(a)), t)
 	case tierAVX2:
-		scores8Pages(a, t, gemmParts)
+		scores8Pages(a, t, true)
 	default:
 		scores8Go(a, t)
 	}
@@ -434,11 +440,13 @@ func find(x []float32, m float32) int {
 var dotPeakMACs, floatPeakMACs, brainPeakMACs = peakMACs()
 
 func peakMACs() (dot, float, brain int) {
-	switch {
-	case best == tierBF16:
+	switch best {
+	case tierBF16:
 		return 16 * 64, 16 * 16, 16 * 32
-	case best == tierAVX512:
+	case tierAVX512:
 		return 16 * 64, 16 * 16, 0
+	case tierAVX2:
+		return 12 * 32, 12 * 8, 0
 	}
 	return goPeakMACs, goPeakMACs, 0
 }
@@ -446,25 +454,34 @@ func peakMACs() (dot, float, brain int) {
 func brainPeak(n int) { brainPeakBF16(n) }
 
 func readPeak(b []byte) {
-	if best >= tierAVX512 {
+	switch {
+	case best >= tierAVX512:
 		readAVX512(&b[0], len(b))
-	} else {
+	case best == tierAVX2:
+		readAVX2(&b[0], len(b))
+	default:
 		readPeakGo(b)
 	}
 }
 
 func dotPeak(n int) {
-	if best >= tierAVX512 {
+	switch {
+	case best >= tierAVX512:
 		dotPeakAVX512(n)
-	} else {
+	case best == tierAVX2:
+		dotPeakAVX2(n)
+	default:
 		dotPeakGo(n)
 	}
 }
 
 func floatPeak(n int) {
-	if best >= tierAVX512 {
+	switch {
+	case best >= tierAVX512:
 		floatPeakAVX512(n)
-	} else {
+	case best == tierAVX2:
+		floatPeakAVX2(n)
+	default:
 		floatPeakGo(n)
 	}
 }

@@ -183,8 +183,8 @@ func findAVX2(x *float32, n int, m float32) int
 //go:noescape
 func gemmFloat32AVX512(a *byte, t int)
 
-// gemmFloat32AVX2 is gemmGo for Float32 and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmFloat32AVX2 is gemmGo for Float32 and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmFloat32AVX2(a *byte, t int, step int)
@@ -194,8 +194,8 @@ func gemmFloat32AVX2(a *byte, t int, step int)
 //go:noescape
 func gemmFloat16AVX512(a *byte, t int)
 
-// gemmFloat16AVX2 is gemmGo for Float16 and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmFloat16AVX2 is gemmGo for Float16 and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmFloat16AVX2(a *byte, t int, step int)
@@ -205,8 +205,8 @@ func gemmFloat16AVX2(a *byte, t int, step int)
 //go:noescape
 func gemmInt8AVX512(a *byte, t int)
 
-// gemmInt8AVX2 is gemmGo for Int8 and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmInt8AVX2 is gemmGo for Int8 and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmInt8AVX2(a *byte, t int, step int)
@@ -216,8 +216,8 @@ func gemmInt8AVX2(a *byte, t int, step int)
 //go:noescape
 func gemmInt8HalfAVX512(a *byte, t int)
 
-// gemmInt8HalfAVX2 is gemmGo for Int8Half and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmInt8HalfAVX2 is gemmGo for Int8Half and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmInt8HalfAVX2(a *byte, t int, step int)
@@ -227,8 +227,8 @@ func gemmInt8HalfAVX2(a *byte, t int, step int)
 //go:noescape
 func gemmInt5AVX512(a *byte, t int)
 
-// gemmInt5AVX2 is gemmGo for Int5 and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmInt5AVX2 is gemmGo for Int5 and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmInt5AVX2(a *byte, t int, step int)
@@ -238,8 +238,8 @@ func gemmInt5AVX2(a *byte, t int, step int)
 //go:noescape
 func gemmInt5MinAVX512(a *byte, t int)
 
-// gemmInt5MinAVX2 is gemmGo for Int5Min and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmInt5MinAVX2 is gemmGo for Int5Min and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmInt5MinAVX2(a *byte, t int, step int)
@@ -249,8 +249,8 @@ func gemmInt5MinAVX2(a *byte, t int, step int)
 //go:noescape
 func gemmInt4AVX512(a *byte, t int)
 
-// gemmInt4AVX2 is gemmGo for Int4 and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmInt4AVX2 is gemmGo for Int4 and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmInt4AVX2(a *byte, t int, step int)
@@ -260,8 +260,8 @@ func gemmInt4AVX2(a *byte, t int, step int)
 //go:noescape
 func gemmInt4MinAVX512(a *byte, t int)
 
-// gemmInt4MinAVX2 is gemmGo for Int4Min and t tokens of a tile that has step; a points
-// to gemmArgs.
+// gemmInt4MinAVX2 is gemmGo for Int4Min and t tokens, up to 4, of a tile that has step;
+// a points to gemmArgs.
 //
 //go:noescape
 func gemmInt4MinAVX2(a *byte, t int, step int)
@@ -316,6 +316,17 @@ func mixBF16(a *byte, t int, w int)
 //
 //go:noescape
 func topOfAVX512(x *float32, set *uint64, words int) (m float32, bits uint32)
+
+// readAVX2 reads n bytes, a positive multiple of 1024.
+//
+//go:noescape
+func readAVX2(p *byte, n int)
+
+// dotPeakAVX2 does 32 multiply-adds of bytes 12*n times: VPMADDUBSW, VPMADDWD and VPADDD.
+func dotPeakAVX2(n int)
+
+// floatPeakAVX2 executes 12*n VFMADD231PS, of 8 multiply-adds each.
+func floatPeakAVX2(n int)
 
 // readAVX512 reads n bytes, a positive multiple of 1024.
 //

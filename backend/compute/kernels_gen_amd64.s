@@ -5127,65 +5127,163 @@ max:
 	VMAXPS       X0, X1, X1
 	MOVSS        X1, m+16(FP)
 	VBROADCASTSS X1, Y0
-	VBROADCASTSS X1, Y1
+	VBROADCASTSS X1, Y0
+	VXORPS       Y0, Y0, Y0
 	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
+	VBROADCASTSS X1, Y1
+	CMPQ         CX, $0x20
+	JLT          rest
 
-exp:
-	VMOVUPS      (AX), Y4
-	VMOVUPS      32(AX), Y5
-	VSUBPS       Y0, Y4, Y4
-	VSUBPS       Y1, Y5, Y5
-	VBROADCASTSS exp2Low<>+0(SB), Y7
-	VCMPPS       $0x0d, Y7, Y4, Y6
-	VCMPPS       $0x0d, Y7, Y5, Y7
-	VBROADCASTSS expMagic<>+0(SB), Y9
-	VADDPS       Y9, Y4, Y8
-	VADDPS       Y9, Y5, Y9
-	VBROADCASTSS expMagic<>+0(SB), Y11
-	VSUBPS       Y11, Y8, Y10
-	VSUBPS       Y11, Y9, Y11
-	VSUBPS       Y10, Y4, Y4
-	VSUBPS       Y11, Y5, Y5
-	VPSLLD       $0x17, Y8, Y8
-	VBROADCASTSS exp2C4<>+0(SB), Y10
-	VPSLLD       $0x17, Y9, Y9
-	VBROADCASTSS exp2C4<>+0(SB), Y11
-	VBROADCASTSS exp2C3<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VBROADCASTSS exp2C2<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VBROADCASTSS exp2C1<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VBROADCASTSS one<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VPADDD       Y8, Y10, Y4
-	VANDPS       Y6, Y4, Y4
-	VPADDD       Y9, Y11, Y5
-	VANDPS       Y7, Y5, Y5
-	VPSRLD       $0x10, Y4, Y6
-	VPSRLD       $0x10, Y5, Y7
-	VPAND        ones32<>+0(SB), Y6, Y6
-	VPAND        ones32<>+0(SB), Y7, Y7
-	VBROADCASTSS brainHalf<>+0(SB), Y8
-	VPADDD       Y8, Y6, Y6
-	VPADDD       Y8, Y7, Y7
-	VPADDD       Y6, Y4, Y4
-	VPAND        upperHalf<>+0(SB), Y4, Y4
-	VPADDD       Y7, Y5, Y5
-	VPAND        upperHalf<>+0(SB), Y5, Y5
-	VADDPS       Y4, Y2, Y2
-	VADDPS       Y5, Y3, Y3
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         $0x40, AX
-	SUBQ         $0x10, CX
-	JNZ          exp
-	VADDPS       Y3, Y2, Y0
+exp32:
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VMOVUPS     64(AX), Y9
+	VMOVUPS     96(AX), Y12
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VSUBPS      Y1, Y9, Y9
+	VSUBPS      Y1, Y12, Y12
+	VADDPS      exp2WideMagic<>+0(SB), Y3, Y4
+	VADDPS      exp2WideMagic<>+0(SB), Y6, Y7
+	VADDPS      exp2WideMagic<>+0(SB), Y9, Y10
+	VADDPS      exp2WideMagic<>+0(SB), Y12, Y13
+	VSUBPS      exp2WideMagic<>+0(SB), Y4, Y5
+	VSUBPS      exp2WideMagic<>+0(SB), Y7, Y8
+	VSUBPS      exp2WideMagic<>+0(SB), Y10, Y11
+	VSUBPS      exp2WideMagic<>+0(SB), Y13, Y14
+	VSUBPS      Y5, Y3, Y3
+	VSUBPS      Y8, Y6, Y6
+	VSUBPS      Y11, Y9, Y9
+	VSUBPS      Y14, Y12, Y12
+	VMOVUPS     exp2Wide4<>+0(SB), Y5
+	VMOVUPS     exp2Wide4<>+0(SB), Y8
+	VMOVUPS     exp2Wide4<>+0(SB), Y11
+	VMOVUPS     exp2Wide4<>+0(SB), Y14
+	VFMADD213PS exp2Wide3<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide3<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide3<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide3<>+0(SB), Y12, Y14
+	VFMADD213PS exp2Wide2<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide2<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide2<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide2<>+0(SB), Y12, Y14
+	VFMADD213PS exp2Wide1<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide1<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide1<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide1<>+0(SB), Y12, Y14
+	VFMADD213PS exp2Wide0<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide0<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide0<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide0<>+0(SB), Y12, Y14
+	VPSLLD      $0x17, Y4, Y4
+	VPSLLD      $0x17, Y7, Y7
+	VPSLLD      $0x17, Y10, Y10
+	VPSLLD      $0x17, Y13, Y13
+	VPADDD      Y4, Y5, Y5
+	VPADDD      Y7, Y8, Y8
+	VPADDD      Y10, Y11, Y11
+	VPADDD      Y13, Y14, Y14
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VMOVUPS     64(AX), Y9
+	VMOVUPS     96(AX), Y12
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VSUBPS      Y1, Y9, Y9
+	VSUBPS      Y1, Y12, Y12
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y3, Y3
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y6, Y6
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y9, Y9
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y12, Y12
+	VANDPS      Y3, Y5, Y5
+	VANDPS      Y6, Y8, Y8
+	VANDPS      Y9, Y11, Y11
+	VANDPS      Y12, Y14, Y14
+	VPSRLD      $0x10, Y5, Y4
+	VPSRLD      $0x10, Y8, Y7
+	VPSRLD      $0x10, Y11, Y10
+	VPSRLD      $0x10, Y14, Y13
+	VPAND       ones32<>+0(SB), Y4, Y4
+	VPAND       ones32<>+0(SB), Y7, Y7
+	VPAND       ones32<>+0(SB), Y10, Y10
+	VPAND       ones32<>+0(SB), Y13, Y13
+	VPADDD      brainHalf256<>+0(SB), Y4, Y4
+	VPADDD      brainHalf256<>+0(SB), Y7, Y7
+	VPADDD      brainHalf256<>+0(SB), Y10, Y10
+	VPADDD      brainHalf256<>+0(SB), Y13, Y13
+	VPADDD      Y4, Y5, Y5
+	VPADDD      Y7, Y8, Y8
+	VPADDD      Y10, Y11, Y11
+	VPADDD      Y13, Y14, Y14
+	VPAND       upperHalf<>+0(SB), Y5, Y5
+	VPAND       upperHalf<>+0(SB), Y8, Y8
+	VPAND       upperHalf<>+0(SB), Y11, Y11
+	VPAND       upperHalf<>+0(SB), Y14, Y14
+	VADDPS      Y5, Y0, Y0
+	VADDPS      Y8, Y2, Y2
+	VADDPS      Y11, Y0, Y0
+	VADDPS      Y14, Y2, Y2
+	VMOVUPS     Y5, (AX)
+	VMOVUPS     Y8, 32(AX)
+	VMOVUPS     Y11, 64(AX)
+	VMOVUPS     Y14, 96(AX)
+	ADDQ        $0x00000080, AX
+	SUBQ        $0x20, CX
+	CMPQ        CX, $0x20
+	JGE         exp32
+
+rest:
+	TESTQ       CX, CX
+	JZ          sum
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VADDPS      exp2WideMagic<>+0(SB), Y3, Y4
+	VADDPS      exp2WideMagic<>+0(SB), Y6, Y7
+	VSUBPS      exp2WideMagic<>+0(SB), Y4, Y5
+	VSUBPS      exp2WideMagic<>+0(SB), Y7, Y8
+	VSUBPS      Y5, Y3, Y3
+	VSUBPS      Y8, Y6, Y6
+	VMOVUPS     exp2Wide4<>+0(SB), Y5
+	VMOVUPS     exp2Wide4<>+0(SB), Y8
+	VFMADD213PS exp2Wide3<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide3<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide2<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide2<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide1<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide1<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide0<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide0<>+0(SB), Y6, Y8
+	VPSLLD      $0x17, Y4, Y4
+	VPSLLD      $0x17, Y7, Y7
+	VPADDD      Y4, Y5, Y5
+	VPADDD      Y7, Y8, Y8
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y3, Y3
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y6, Y6
+	VANDPS      Y3, Y5, Y5
+	VANDPS      Y6, Y8, Y8
+	VPSRLD      $0x10, Y5, Y4
+	VPSRLD      $0x10, Y8, Y7
+	VPAND       ones32<>+0(SB), Y4, Y4
+	VPAND       ones32<>+0(SB), Y7, Y7
+	VPADDD      brainHalf256<>+0(SB), Y4, Y4
+	VPADDD      brainHalf256<>+0(SB), Y7, Y7
+	VPADDD      Y4, Y5, Y5
+	VPADDD      Y7, Y8, Y8
+	VPAND       upperHalf<>+0(SB), Y5, Y5
+	VPAND       upperHalf<>+0(SB), Y8, Y8
+	VADDPS      Y5, Y0, Y0
+	VADDPS      Y8, Y2, Y2
+	VMOVUPS     Y5, (AX)
+	VMOVUPS     Y8, 32(AX)
+
+sum:
+	VADDPS       Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
 	VMOVHLPS     X1, X1, X0
@@ -5196,6 +5294,76 @@ exp:
 	VZEROUPPER
 	RET
 
+DATA exp2WideMagic<>+0(SB)/4, $0x4b400000
+DATA exp2WideMagic<>+4(SB)/4, $0x4b400000
+DATA exp2WideMagic<>+8(SB)/4, $0x4b400000
+DATA exp2WideMagic<>+12(SB)/4, $0x4b400000
+DATA exp2WideMagic<>+16(SB)/4, $0x4b400000
+DATA exp2WideMagic<>+20(SB)/4, $0x4b400000
+DATA exp2WideMagic<>+24(SB)/4, $0x4b400000
+DATA exp2WideMagic<>+28(SB)/4, $0x4b400000
+GLOBL exp2WideMagic<>(SB), RODATA|NOPTR, $32
+
+DATA exp2Wide4<>+0(SB)/4, $0x3c1d0163
+DATA exp2Wide4<>+4(SB)/4, $0x3c1d0163
+DATA exp2Wide4<>+8(SB)/4, $0x3c1d0163
+DATA exp2Wide4<>+12(SB)/4, $0x3c1d0163
+DATA exp2Wide4<>+16(SB)/4, $0x3c1d0163
+DATA exp2Wide4<>+20(SB)/4, $0x3c1d0163
+DATA exp2Wide4<>+24(SB)/4, $0x3c1d0163
+DATA exp2Wide4<>+28(SB)/4, $0x3c1d0163
+GLOBL exp2Wide4<>(SB), RODATA|NOPTR, $32
+
+DATA exp2Wide3<>+0(SB)/4, $0x3d64fe21
+DATA exp2Wide3<>+4(SB)/4, $0x3d64fe21
+DATA exp2Wide3<>+8(SB)/4, $0x3d64fe21
+DATA exp2Wide3<>+12(SB)/4, $0x3d64fe21
+DATA exp2Wide3<>+16(SB)/4, $0x3d64fe21
+DATA exp2Wide3<>+20(SB)/4, $0x3d64fe21
+DATA exp2Wide3<>+24(SB)/4, $0x3d64fe21
+DATA exp2Wide3<>+28(SB)/4, $0x3d64fe21
+GLOBL exp2Wide3<>(SB), RODATA|NOPTR, $32
+
+DATA exp2Wide2<>+0(SB)/4, $0x3e7601bc
+DATA exp2Wide2<>+4(SB)/4, $0x3e7601bc
+DATA exp2Wide2<>+8(SB)/4, $0x3e7601bc
+DATA exp2Wide2<>+12(SB)/4, $0x3e7601bc
+DATA exp2Wide2<>+16(SB)/4, $0x3e7601bc
+DATA exp2Wide2<>+20(SB)/4, $0x3e7601bc
+DATA exp2Wide2<>+24(SB)/4, $0x3e7601bc
+DATA exp2Wide2<>+28(SB)/4, $0x3e7601bc
+GLOBL exp2Wide2<>(SB), RODATA|NOPTR, $32
+
+DATA exp2Wide1<>+0(SB)/4, $0x3f317096
+DATA exp2Wide1<>+4(SB)/4, $0x3f317096
+DATA exp2Wide1<>+8(SB)/4, $0x3f317096
+DATA exp2Wide1<>+12(SB)/4, $0x3f317096
+DATA exp2Wide1<>+16(SB)/4, $0x3f317096
+DATA exp2Wide1<>+20(SB)/4, $0x3f317096
+DATA exp2Wide1<>+24(SB)/4, $0x3f317096
+DATA exp2Wide1<>+28(SB)/4, $0x3f317096
+GLOBL exp2Wide1<>(SB), RODATA|NOPTR, $32
+
+DATA exp2Wide0<>+0(SB)/4, $0x3f800000
+DATA exp2Wide0<>+4(SB)/4, $0x3f800000
+DATA exp2Wide0<>+8(SB)/4, $0x3f800000
+DATA exp2Wide0<>+12(SB)/4, $0x3f800000
+DATA exp2Wide0<>+16(SB)/4, $0x3f800000
+DATA exp2Wide0<>+20(SB)/4, $0x3f800000
+DATA exp2Wide0<>+24(SB)/4, $0x3f800000
+DATA exp2Wide0<>+28(SB)/4, $0x3f800000
+GLOBL exp2Wide0<>(SB), RODATA|NOPTR, $32
+
+DATA exp2Least<>+0(SB)/4, $0xc2fa0000
+DATA exp2Least<>+4(SB)/4, $0xc2fa0000
+DATA exp2Least<>+8(SB)/4, $0xc2fa0000
+DATA exp2Least<>+12(SB)/4, $0xc2fa0000
+DATA exp2Least<>+16(SB)/4, $0xc2fa0000
+DATA exp2Least<>+20(SB)/4, $0xc2fa0000
+DATA exp2Least<>+24(SB)/4, $0xc2fa0000
+DATA exp2Least<>+28(SB)/4, $0xc2fa0000
+GLOBL exp2Least<>(SB), RODATA|NOPTR, $32
+
 DATA ones32<>+0(SB)/4, $0x00000001
 DATA ones32<>+4(SB)/4, $0x00000001
 DATA ones32<>+8(SB)/4, $0x00000001
@@ -5205,6 +5373,16 @@ DATA ones32<>+20(SB)/4, $0x00000001
 DATA ones32<>+24(SB)/4, $0x00000001
 DATA ones32<>+28(SB)/4, $0x00000001
 GLOBL ones32<>(SB), RODATA|NOPTR, $32
+
+DATA brainHalf256<>+0(SB)/4, $0x00007fff
+DATA brainHalf256<>+4(SB)/4, $0x00007fff
+DATA brainHalf256<>+8(SB)/4, $0x00007fff
+DATA brainHalf256<>+12(SB)/4, $0x00007fff
+DATA brainHalf256<>+16(SB)/4, $0x00007fff
+DATA brainHalf256<>+20(SB)/4, $0x00007fff
+DATA brainHalf256<>+24(SB)/4, $0x00007fff
+DATA brainHalf256<>+28(SB)/4, $0x00007fff
+GLOBL brainHalf256<>(SB), RODATA|NOPTR, $32
 
 // func softmaxPlainAVX2(s *float32, n int) (m float32, sum float32)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -5233,54 +5411,133 @@ max:
 	VMAXPS       X0, X1, X1
 	MOVSS        X1, m+16(FP)
 	VBROADCASTSS X1, Y0
-	VBROADCASTSS X1, Y1
+	VBROADCASTSS X1, Y0
+	VXORPS       Y0, Y0, Y0
 	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
+	VBROADCASTSS X1, Y1
+	CMPQ         CX, $0x20
+	JLT          rest
 
-exp:
-	VMOVUPS      (AX), Y4
-	VMOVUPS      32(AX), Y5
-	VSUBPS       Y0, Y4, Y4
-	VSUBPS       Y1, Y5, Y5
-	VBROADCASTSS exp2Low<>+0(SB), Y7
-	VCMPPS       $0x0d, Y7, Y4, Y6
-	VCMPPS       $0x0d, Y7, Y5, Y7
-	VBROADCASTSS expMagic<>+0(SB), Y9
-	VADDPS       Y9, Y4, Y8
-	VADDPS       Y9, Y5, Y9
-	VBROADCASTSS expMagic<>+0(SB), Y11
-	VSUBPS       Y11, Y8, Y10
-	VSUBPS       Y11, Y9, Y11
-	VSUBPS       Y10, Y4, Y4
-	VSUBPS       Y11, Y5, Y5
-	VPSLLD       $0x17, Y8, Y8
-	VBROADCASTSS exp2C4<>+0(SB), Y10
-	VPSLLD       $0x17, Y9, Y9
-	VBROADCASTSS exp2C4<>+0(SB), Y11
-	VBROADCASTSS exp2C3<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VBROADCASTSS exp2C2<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VBROADCASTSS exp2C1<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VBROADCASTSS one<>+0(SB), Y12
-	VFMADD213PS  Y12, Y4, Y10
-	VFMADD213PS  Y12, Y5, Y11
-	VPADDD       Y8, Y10, Y4
-	VANDPS       Y6, Y4, Y4
-	VPADDD       Y9, Y11, Y5
-	VANDPS       Y7, Y5, Y5
-	VADDPS       Y4, Y2, Y2
-	VADDPS       Y5, Y3, Y3
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         $0x40, AX
-	SUBQ         $0x10, CX
-	JNZ          exp
-	VADDPS       Y3, Y2, Y0
+exp32:
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VMOVUPS     64(AX), Y9
+	VMOVUPS     96(AX), Y12
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VSUBPS      Y1, Y9, Y9
+	VSUBPS      Y1, Y12, Y12
+	VADDPS      exp2WideMagic<>+0(SB), Y3, Y4
+	VADDPS      exp2WideMagic<>+0(SB), Y6, Y7
+	VADDPS      exp2WideMagic<>+0(SB), Y9, Y10
+	VADDPS      exp2WideMagic<>+0(SB), Y12, Y13
+	VSUBPS      exp2WideMagic<>+0(SB), Y4, Y5
+	VSUBPS      exp2WideMagic<>+0(SB), Y7, Y8
+	VSUBPS      exp2WideMagic<>+0(SB), Y10, Y11
+	VSUBPS      exp2WideMagic<>+0(SB), Y13, Y14
+	VSUBPS      Y5, Y3, Y3
+	VSUBPS      Y8, Y6, Y6
+	VSUBPS      Y11, Y9, Y9
+	VSUBPS      Y14, Y12, Y12
+	VMOVUPS     exp2Wide4<>+0(SB), Y5
+	VMOVUPS     exp2Wide4<>+0(SB), Y8
+	VMOVUPS     exp2Wide4<>+0(SB), Y11
+	VMOVUPS     exp2Wide4<>+0(SB), Y14
+	VFMADD213PS exp2Wide3<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide3<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide3<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide3<>+0(SB), Y12, Y14
+	VFMADD213PS exp2Wide2<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide2<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide2<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide2<>+0(SB), Y12, Y14
+	VFMADD213PS exp2Wide1<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide1<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide1<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide1<>+0(SB), Y12, Y14
+	VFMADD213PS exp2Wide0<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide0<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide0<>+0(SB), Y9, Y11
+	VFMADD213PS exp2Wide0<>+0(SB), Y12, Y14
+	VPSLLD      $0x17, Y4, Y4
+	VPSLLD      $0x17, Y7, Y7
+	VPSLLD      $0x17, Y10, Y10
+	VPSLLD      $0x17, Y13, Y13
+	VPADDD      Y4, Y5, Y5
+	VPADDD      Y7, Y8, Y8
+	VPADDD      Y10, Y11, Y11
+	VPADDD      Y13, Y14, Y14
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VMOVUPS     64(AX), Y9
+	VMOVUPS     96(AX), Y12
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VSUBPS      Y1, Y9, Y9
+	VSUBPS      Y1, Y12, Y12
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y3, Y3
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y6, Y6
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y9, Y9
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y12, Y12
+	VANDPS      Y3, Y5, Y5
+	VANDPS      Y6, Y8, Y8
+	VANDPS      Y9, Y11, Y11
+	VANDPS      Y12, Y14, Y14
+	VADDPS      Y5, Y0, Y0
+	VADDPS      Y8, Y2, Y2
+	VADDPS      Y11, Y0, Y0
+	VADDPS      Y14, Y2, Y2
+	VMOVUPS     Y5, (AX)
+	VMOVUPS     Y8, 32(AX)
+	VMOVUPS     Y11, 64(AX)
+	VMOVUPS     Y14, 96(AX)
+	ADDQ        $0x00000080, AX
+	SUBQ        $0x20, CX
+	CMPQ        CX, $0x20
+	JGE         exp32
+
+rest:
+	TESTQ       CX, CX
+	JZ          sum
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VADDPS      exp2WideMagic<>+0(SB), Y3, Y4
+	VADDPS      exp2WideMagic<>+0(SB), Y6, Y7
+	VSUBPS      exp2WideMagic<>+0(SB), Y4, Y5
+	VSUBPS      exp2WideMagic<>+0(SB), Y7, Y8
+	VSUBPS      Y5, Y3, Y3
+	VSUBPS      Y8, Y6, Y6
+	VMOVUPS     exp2Wide4<>+0(SB), Y5
+	VMOVUPS     exp2Wide4<>+0(SB), Y8
+	VFMADD213PS exp2Wide3<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide3<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide2<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide2<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide1<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide1<>+0(SB), Y6, Y8
+	VFMADD213PS exp2Wide0<>+0(SB), Y3, Y5
+	VFMADD213PS exp2Wide0<>+0(SB), Y6, Y8
+	VPSLLD      $0x17, Y4, Y4
+	VPSLLD      $0x17, Y7, Y7
+	VPADDD      Y4, Y5, Y5
+	VPADDD      Y7, Y8, Y8
+	VMOVUPS     (AX), Y3
+	VMOVUPS     32(AX), Y6
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y1, Y6, Y6
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y3, Y3
+	VCMPPS      $0x0d, exp2Least<>+0(SB), Y6, Y6
+	VANDPS      Y3, Y5, Y5
+	VANDPS      Y6, Y8, Y8
+	VADDPS      Y5, Y0, Y0
+	VADDPS      Y8, Y2, Y2
+	VMOVUPS     Y5, (AX)
+	VMOVUPS     Y8, 32(AX)
+
+sum:
+	VADDPS       Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
 	VMOVHLPS     X1, X1, X0
@@ -7044,21 +7301,23 @@ loop1:
 // func gemmFloat32AVX2(a *byte, t int, step int)
 // Requires: AVX, FMA3
 TEXT ·gemmFloat32AVX2(SB), NOSPLIT, $0-24
-	MOVQ   a+0(FP), AX
-	MOVQ   t+8(FP), CX
-	MOVQ   step+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   80(AX), BX
-	SHLQ   $0x02, BX
-	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
-	CMPQ   CX, $0x01
-	JEQ    t1
-	CMPQ   CX, $0x02
-	JEQ    t2
-	CMPQ   CX, $0x03
-	JEQ    t3
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ step+16(FP), DX
+	SHLQ $0x02, DX
+	MOVQ 80(AX), BX
+	SHLQ $0x02, BX
+	MOVQ 72(AX), SI
+	MOVQ (AX), DI
+	MOVQ 88(AX), R8
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+
+t4:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7067,38 +7326,43 @@ TEXT ·gemmFloat32AVX2(SB), NOSPLIT, $0-24
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R9
 
-loop4:
-	VMOVUPS      (R8), Y8
-	VMOVUPS      32(R8), Y9
-	ADDQ         $0x40, R8
-	VBROADCASTSS (AX), Y10
+loop4_0:
+	VMOVUPS      (DI), Y8
+	VMOVUPS      32(DI), Y9
+	ADDQ         $0x40, DI
+	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(AX), Y10
+	VBROADCASTSS 4(CX), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(AX), Y10
+	VBROADCASTSS 8(CX), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(AX), Y10
+	VBROADCASTSS 12(CX), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop4
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y4, (SI)
-	VMOVUPS      Y5, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y6, (SI)
-	VMOVUPS      Y7, 32(SI)
+	ADDQ         DX, CX
+	DECQ         R9
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y6, (CX)
+	VMOVUPS      Y7, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t4
 	VZEROUPPER
 	RET
 
@@ -7109,32 +7373,37 @@ t3:
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R9
 
-loop3:
-	VMOVUPS      (R8), Y6
-	VMOVUPS      32(R8), Y7
-	ADDQ         $0x40, R8
-	VBROADCASTSS (AX), Y8
+loop3_0:
+	VMOVUPS      (DI), Y6
+	VMOVUPS      32(DI), Y7
+	ADDQ         $0x40, DI
+	VBROADCASTSS (CX), Y8
 	VFMADD231PS  Y6, Y8, Y0
 	VFMADD231PS  Y7, Y8, Y1
-	VBROADCASTSS 4(AX), Y8
+	VBROADCASTSS 4(CX), Y8
 	VFMADD231PS  Y6, Y8, Y2
 	VFMADD231PS  Y7, Y8, Y3
-	VBROADCASTSS 8(AX), Y8
+	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y6, Y8, Y4
 	VFMADD231PS  Y7, Y8, Y5
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop3
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y4, (SI)
-	VMOVUPS      Y5, 32(SI)
+	ADDQ         DX, CX
+	DECQ         R9
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t3
 	VZEROUPPER
 	RET
 
@@ -7143,46 +7412,56 @@ t2:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R9
 
-loop2:
-	VMOVUPS      (R8), Y4
-	VMOVUPS      32(R8), Y5
-	ADDQ         $0x40, R8
-	VBROADCASTSS (AX), Y6
+loop2_0:
+	VMOVUPS      (DI), Y4
+	VMOVUPS      32(DI), Y5
+	ADDQ         $0x40, DI
+	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y4, Y6, Y0
 	VFMADD231PS  Y5, Y6, Y1
-	VBROADCASTSS 4(AX), Y6
+	VBROADCASTSS 4(CX), Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VFMADD231PS  Y5, Y6, Y3
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, CX
+	DECQ         R9
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
 t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), BX
 
-loop1:
-	VMOVUPS      (R8), Y2
-	VMOVUPS      32(R8), Y3
-	ADDQ         $0x40, R8
-	VBROADCASTSS (AX), Y4
+loop1_0:
+	VMOVUPS      (DI), Y2
+	VMOVUPS      32(DI), Y3
+	ADDQ         $0x40, DI
+	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         DX, CX
+	DECQ         BX
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -7487,21 +7766,23 @@ loop1:
 // func gemmFloat16AVX2(a *byte, t int, step int)
 // Requires: AVX, F16C, FMA3
 TEXT ·gemmFloat16AVX2(SB), NOSPLIT, $0-24
-	MOVQ   a+0(FP), AX
-	MOVQ   t+8(FP), CX
-	MOVQ   step+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   80(AX), BX
-	SHLQ   $0x02, BX
-	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
-	CMPQ   CX, $0x01
-	JEQ    t1
-	CMPQ   CX, $0x02
-	JEQ    t2
-	CMPQ   CX, $0x03
-	JEQ    t3
+	MOVQ a+0(FP), AX
+	MOVQ t+8(FP), CX
+	MOVQ step+16(FP), DX
+	SHLQ $0x02, DX
+	MOVQ 80(AX), BX
+	SHLQ $0x02, BX
+	MOVQ 72(AX), SI
+	MOVQ (AX), DI
+	MOVQ 88(AX), R8
+	CMPQ CX, $0x01
+	JEQ  t1
+	CMPQ CX, $0x02
+	JEQ  t2
+	CMPQ CX, $0x03
+	JEQ  t3
+
+t4:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7510,38 +7791,43 @@ TEXT ·gemmFloat16AVX2(SB), NOSPLIT, $0-24
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R9
 
-loop4:
-	VCVTPH2PS    (R8), Y8
-	VCVTPH2PS    16(R8), Y9
-	ADDQ         $0x20, R8
-	VBROADCASTSS (AX), Y10
+loop4_0:
+	VCVTPH2PS    (DI), Y8
+	VCVTPH2PS    16(DI), Y9
+	ADDQ         $0x20, DI
+	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(AX), Y10
+	VBROADCASTSS 4(CX), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(AX), Y10
+	VBROADCASTSS 8(CX), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(AX), Y10
+	VBROADCASTSS 12(CX), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop4
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y4, (SI)
-	VMOVUPS      Y5, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y6, (SI)
-	VMOVUPS      Y7, 32(SI)
+	ADDQ         DX, CX
+	DECQ         R9
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y6, (CX)
+	VMOVUPS      Y7, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t4
 	VZEROUPPER
 	RET
 
@@ -7552,32 +7838,37 @@ t3:
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R9
 
-loop3:
-	VCVTPH2PS    (R8), Y6
-	VCVTPH2PS    16(R8), Y7
-	ADDQ         $0x20, R8
-	VBROADCASTSS (AX), Y8
+loop3_0:
+	VCVTPH2PS    (DI), Y6
+	VCVTPH2PS    16(DI), Y7
+	ADDQ         $0x20, DI
+	VBROADCASTSS (CX), Y8
 	VFMADD231PS  Y6, Y8, Y0
 	VFMADD231PS  Y7, Y8, Y1
-	VBROADCASTSS 4(AX), Y8
+	VBROADCASTSS 4(CX), Y8
 	VFMADD231PS  Y6, Y8, Y2
 	VFMADD231PS  Y7, Y8, Y3
-	VBROADCASTSS 8(AX), Y8
+	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y6, Y8, Y4
 	VFMADD231PS  Y7, Y8, Y5
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop3
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y4, (SI)
-	VMOVUPS      Y5, 32(SI)
+	ADDQ         DX, CX
+	DECQ         R9
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t3
 	VZEROUPPER
 	RET
 
@@ -7586,46 +7877,56 @@ t2:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), R9
 
-loop2:
-	VCVTPH2PS    (R8), Y4
-	VCVTPH2PS    16(R8), Y5
-	ADDQ         $0x20, R8
-	VBROADCASTSS (AX), Y6
+loop2_0:
+	VCVTPH2PS    (DI), Y4
+	VCVTPH2PS    16(DI), Y5
+	ADDQ         $0x20, DI
+	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y4, Y6, Y0
 	VFMADD231PS  Y5, Y6, Y1
-	VBROADCASTSS 4(AX), Y6
+	VBROADCASTSS 4(CX), Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VFMADD231PS  Y5, Y6, Y3
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, CX
+	DECQ         R9
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
 t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   56(AX), AX
+	MOVQ   56(AX), CX
+	MOVQ   64(AX), BX
 
-loop1:
-	VCVTPH2PS    (R8), Y2
-	VCVTPH2PS    16(R8), Y3
-	ADDQ         $0x20, R8
-	VBROADCASTSS (AX), Y4
+loop1_0:
+	VCVTPH2PS    (DI), Y2
+	VCVTPH2PS    16(DI), Y3
+	ADDQ         $0x20, DI
+	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         DX, CX
+	DECQ         BX
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -8428,7 +8729,7 @@ loop1:
 	RET
 
 // func gemmInt8AVX2(a *byte, t int, step int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemmInt8AVX2(SB), NOSPLIT, $0-24
 	MOVQ   a+0(FP), AX
 	MOVQ   t+8(FP), CX
@@ -8437,24 +8738,893 @@ TEXT ·gemmInt8AVX2(SB), NOSPLIT, $0-24
 	MOVQ   80(AX), BX
 	SHLQ   $0x02, BX
 	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
+	MOVQ   (AX), DI
+	MOVQ   88(AX), R8
+	MOVQ   8(AX), R9
 	CMPQ   CX, $0x01
 	JEQ    t1
+	CMPQ   CX, $0x02
+	JEQ    t2
+	CMPQ   CX, $0x03
+	JEQ    t3
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R9
-	MOVQ   32(AX), AX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
 
-loop2:
+loop4_0:
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
-	VMOVDQU      (R8), Y8
+	VMOVDQU      (DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      64(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      128(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      192(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      256(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      320(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      384(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      448(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VCVTPH2PS    (R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	DECQ         R10
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y3, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), AX
+
+loop4_1:
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VMOVDQU      32(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      96(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      160(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      224(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      288(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      352(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      416(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      480(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VCVTPH2PS    16(R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	DECQ         AX
+	JNZ          loop4_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+t3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
+
+loop3_0:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      (DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      64(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      128(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      192(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      256(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      320(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      384(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      448(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VCVTPH2PS    (R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	DECQ         R10
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), AX
+
+loop3_1:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      32(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      96(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      160(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      224(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      288(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      352(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      416(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      480(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VCVTPH2PS    16(R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	DECQ         AX
+	JNZ          loop3_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+t2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+
+loop2_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
+	PREFETCHT0   4416(DI)
+	PREFETCHT0   4480(DI)
+	PREFETCHT0   4544(DI)
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VMOVDQU      (DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8467,7 +9637,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      32(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8481,7 +9651,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      64(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8494,7 +9664,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      96(R8), Y8
+	VMOVDQU      96(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8508,7 +9678,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      128(R8), Y8
+	VMOVDQU      128(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8521,7 +9691,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      160(R8), Y8
+	VMOVDQU      160(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8535,7 +9705,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      192(R8), Y8
+	VMOVDQU      192(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8548,7 +9718,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      224(R8), Y8
+	VMOVDQU      224(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8562,7 +9732,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      256(R8), Y8
+	VMOVDQU      256(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8575,7 +9745,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      288(R8), Y8
+	VMOVDQU      288(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8589,7 +9759,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      320(R8), Y8
+	VMOVDQU      320(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8602,7 +9772,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      352(R8), Y8
+	VMOVDQU      352(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8616,7 +9786,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      384(R8), Y8
+	VMOVDQU      384(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8629,7 +9799,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      416(R8), Y8
+	VMOVDQU      416(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8643,7 +9813,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      448(R8), Y8
+	VMOVDQU      448(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8656,7 +9826,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      480(R8), Y8
+	VMOVDQU      480(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -8674,28 +9844,32 @@ loop2:
 	VCVTPH2PS    16(R9), Y9
 	VCVTDQ2PS    Y4, Y4
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS (AX), Y11
+	VBROADCASTSS (R10), Y11
 	VMULPS       Y8, Y11, Y10
 	VMULPS       Y9, Y11, Y11
 	VFMADD231PS  Y4, Y10, Y0
 	VFMADD231PS  Y5, Y11, Y1
 	VCVTDQ2PS    Y6, Y6
 	VCVTDQ2PS    Y7, Y7
-	VBROADCASTSS 4(AX), Y4
+	VBROADCASTSS 4(R10), Y4
 	VMULPS       Y8, Y4, Y10
 	VMULPS       Y9, Y4, Y11
 	VFMADD231PS  Y6, Y10, Y2
 	VFMADD231PS  Y7, Y11, Y3
-	ADDQ         $0x00000200, R8
+	ADDQ         $0x00000200, DI
 	ADDQ         $0x20, R9
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, R10
+	DECQ         R11
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
@@ -8703,13 +9877,21 @@ t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), BX
-	MOVQ   32(AX), AX
+	MOVQ   32(AX), BX
+	MOVQ   64(AX), R10
 
-loop1:
+loop1_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
+	PREFETCHT0   4416(DI)
+	PREFETCHT0   4480(DI)
+	PREFETCHT0   4544(DI)
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	VMOVDQU      (R8), Y4
+	VMOVDQU      (DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8717,7 +9899,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(R8), Y4
+	VMOVDQU      32(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8726,7 +9908,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      64(R8), Y4
+	VMOVDQU      64(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8734,7 +9916,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      96(R8), Y4
+	VMOVDQU      96(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8743,7 +9925,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      128(R8), Y4
+	VMOVDQU      128(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8751,7 +9933,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      160(R8), Y4
+	VMOVDQU      160(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8760,7 +9942,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      192(R8), Y4
+	VMOVDQU      192(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8768,7 +9950,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      224(R8), Y4
+	VMOVDQU      224(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8777,7 +9959,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      256(R8), Y4
+	VMOVDQU      256(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8785,7 +9967,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      288(R8), Y4
+	VMOVDQU      288(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8794,7 +9976,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      320(R8), Y4
+	VMOVDQU      320(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8802,7 +9984,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      352(R8), Y4
+	VMOVDQU      352(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8811,7 +9993,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      384(R8), Y4
+	VMOVDQU      384(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8819,7 +10001,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      416(R8), Y4
+	VMOVDQU      416(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8828,7 +10010,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      448(R8), Y4
+	VMOVDQU      448(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8836,7 +10018,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      480(R8), Y4
+	VMOVDQU      480(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -8845,22 +10027,26 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VCVTPH2PS    (BX), Y4
-	VCVTPH2PS    16(BX), Y5
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
 	VCVTDQ2PS    Y2, Y2
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (AX), Y6
+	VBROADCASTSS (BX), Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y5, Y6, Y5
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y5, Y1
-	ADDQ         $0x00000200, R8
-	ADDQ         $0x20, BX
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, BX
+	DECQ         R10
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -9825,7 +11011,7 @@ loop1:
 	RET
 
 // func gemmInt8HalfAVX2(a *byte, t int, step int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemmInt8HalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ   a+0(FP), AX
 	MOVQ   t+8(FP), CX
@@ -9834,24 +11020,967 @@ TEXT ·gemmInt8HalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ   80(AX), BX
 	SHLQ   $0x02, BX
 	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
+	MOVQ   (AX), DI
+	MOVQ   88(AX), R8
+	MOVQ   8(AX), R9
 	CMPQ   CX, $0x01
 	JEQ    t1
+	CMPQ   CX, $0x02
+	JEQ    t2
+	CMPQ   CX, $0x03
+	JEQ    t3
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R9
-	MOVQ   32(AX), AX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
 
-loop2:
+loop4_0:
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
-	VMOVDQU      (R8), Y8
+	VMOVDQU      (DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      64(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      128(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      192(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VCVTPH2PS    (R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VMOVDQU      256(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      320(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      384(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      448(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VCVTPH2PS    32(R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x40, R9
+	ADDQ         DX, R8
+	DECQ         R10
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y3, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), AX
+
+loop4_1:
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VMOVDQU      32(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      96(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      160(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      224(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VCVTPH2PS    16(R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VMOVDQU      288(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      352(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      416(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VMOVDQU      480(DI), Y8
+	VPXOR        offset128<>+0(SB), Y8, Y8
+	VPABSB       Y8, Y9
+	VPBROADCASTD (CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPSIGNB      Y8, Y10, Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	ADDQ         DX, CX
+	VCVTPH2PS    48(R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x40, R9
+	ADDQ         DX, R8
+	DECQ         AX
+	JNZ          loop4_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+t3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
+
+loop3_0:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      (DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      64(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      128(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      192(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VCVTPH2PS    (R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      256(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      320(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      384(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      448(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VCVTPH2PS    32(R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x40, R9
+	ADDQ         DX, R8
+	DECQ         R10
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), AX
+
+loop3_1:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      32(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      96(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      160(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      224(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VCVTPH2PS    16(R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      288(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      352(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      416(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VMOVDQU      480(DI), Y6
+	VPXOR        offset128<>+0(SB), Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	ADDQ         DX, CX
+	VCVTPH2PS    48(R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x40, R9
+	ADDQ         DX, R8
+	DECQ         AX
+	JNZ          loop3_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+t2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+
+loop2_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
+	PREFETCHT0   4416(DI)
+	PREFETCHT0   4480(DI)
+	PREFETCHT0   4544(DI)
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VMOVDQU      (DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9864,7 +11993,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      32(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9878,7 +12007,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      64(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9891,7 +12020,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      96(R8), Y8
+	VMOVDQU      96(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9905,7 +12034,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      128(R8), Y8
+	VMOVDQU      128(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9918,7 +12047,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      160(R8), Y8
+	VMOVDQU      160(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9932,7 +12061,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      192(R8), Y8
+	VMOVDQU      192(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9945,7 +12074,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      224(R8), Y8
+	VMOVDQU      224(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9963,14 +12092,14 @@ loop2:
 	VCVTPH2PS    16(R9), Y9
 	VCVTDQ2PS    Y4, Y4
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS (AX), Y11
+	VBROADCASTSS (R10), Y11
 	VMULPS       Y8, Y11, Y10
 	VMULPS       Y9, Y11, Y11
 	VFMADD231PS  Y4, Y10, Y0
 	VFMADD231PS  Y5, Y11, Y1
 	VCVTDQ2PS    Y6, Y6
 	VCVTDQ2PS    Y7, Y7
-	VBROADCASTSS 4(AX), Y4
+	VBROADCASTSS 4(R10), Y4
 	VMULPS       Y8, Y4, Y10
 	VMULPS       Y9, Y4, Y11
 	VFMADD231PS  Y6, Y10, Y2
@@ -9979,7 +12108,7 @@ loop2:
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
-	VMOVDQU      256(R8), Y8
+	VMOVDQU      256(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -9992,7 +12121,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      288(R8), Y8
+	VMOVDQU      288(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -10006,7 +12135,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      320(R8), Y8
+	VMOVDQU      320(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -10019,7 +12148,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      352(R8), Y8
+	VMOVDQU      352(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -10033,7 +12162,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      384(R8), Y8
+	VMOVDQU      384(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -10046,7 +12175,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      416(R8), Y8
+	VMOVDQU      416(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -10060,7 +12189,7 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	ADDQ         DX, CX
-	VMOVDQU      448(R8), Y8
+	VMOVDQU      448(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -10073,7 +12202,7 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VMOVDQU      480(R8), Y8
+	VMOVDQU      480(DI), Y8
 	VPXOR        offset128<>+0(SB), Y8, Y8
 	VPABSB       Y8, Y9
 	VPBROADCASTD (CX), Y10
@@ -10091,28 +12220,32 @@ loop2:
 	VCVTPH2PS    48(R9), Y9
 	VCVTDQ2PS    Y4, Y4
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS (AX), Y11
+	VBROADCASTSS (R10), Y11
 	VMULPS       Y8, Y11, Y10
 	VMULPS       Y9, Y11, Y11
 	VFMADD231PS  Y4, Y10, Y0
 	VFMADD231PS  Y5, Y11, Y1
 	VCVTDQ2PS    Y6, Y6
 	VCVTDQ2PS    Y7, Y7
-	VBROADCASTSS 4(AX), Y4
+	VBROADCASTSS 4(R10), Y4
 	VMULPS       Y8, Y4, Y10
 	VMULPS       Y9, Y4, Y11
 	VFMADD231PS  Y6, Y10, Y2
 	VFMADD231PS  Y7, Y11, Y3
-	ADDQ         $0x00000200, R8
+	ADDQ         $0x00000200, DI
 	ADDQ         $0x40, R9
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, R10
+	DECQ         R11
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
@@ -10120,13 +12253,21 @@ t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), BX
-	MOVQ   32(AX), AX
+	MOVQ   32(AX), BX
+	MOVQ   64(AX), R10
 
-loop1:
+loop1_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
+	PREFETCHT0   4416(DI)
+	PREFETCHT0   4480(DI)
+	PREFETCHT0   4544(DI)
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	VMOVDQU      (R8), Y4
+	VMOVDQU      (DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10134,7 +12275,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(R8), Y4
+	VMOVDQU      32(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10143,7 +12284,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      64(R8), Y4
+	VMOVDQU      64(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10151,7 +12292,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      96(R8), Y4
+	VMOVDQU      96(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10160,7 +12301,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      128(R8), Y4
+	VMOVDQU      128(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10168,7 +12309,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      160(R8), Y4
+	VMOVDQU      160(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10177,7 +12318,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      192(R8), Y4
+	VMOVDQU      192(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10185,7 +12326,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      224(R8), Y4
+	VMOVDQU      224(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10194,18 +12335,18 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VCVTPH2PS    (BX), Y4
-	VCVTPH2PS    16(BX), Y5
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
 	VCVTDQ2PS    Y2, Y2
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (AX), Y6
+	VBROADCASTSS (BX), Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y5, Y6, Y5
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y5, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	VMOVDQU      256(R8), Y4
+	VMOVDQU      256(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10213,7 +12354,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      288(R8), Y4
+	VMOVDQU      288(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10222,7 +12363,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      320(R8), Y4
+	VMOVDQU      320(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10230,7 +12371,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      352(R8), Y4
+	VMOVDQU      352(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10239,7 +12380,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      384(R8), Y4
+	VMOVDQU      384(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10247,7 +12388,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      416(R8), Y4
+	VMOVDQU      416(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10256,7 +12397,7 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VMOVDQU      448(R8), Y4
+	VMOVDQU      448(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10264,7 +12405,7 @@ loop1:
 	VPMADDUBSW   Y6, Y5, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      480(R8), Y4
+	VMOVDQU      480(DI), Y4
 	VPXOR        offset128<>+0(SB), Y4, Y4
 	VPABSB       Y4, Y5
 	VPBROADCASTD (CX), Y6
@@ -10273,22 +12414,26 @@ loop1:
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
 	ADDQ         DX, CX
-	VCVTPH2PS    32(BX), Y4
-	VCVTPH2PS    48(BX), Y5
+	VCVTPH2PS    32(R9), Y4
+	VCVTPH2PS    48(R9), Y5
 	VCVTDQ2PS    Y2, Y2
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (AX), Y6
+	VBROADCASTSS (BX), Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y5, Y6, Y5
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y5, Y1
-	ADDQ         $0x00000200, R8
-	ADDQ         $0x40, BX
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         $0x00000200, DI
+	ADDQ         $0x40, R9
+	ADDQ         DX, BX
+	DECQ         R10
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -11351,7 +13496,7 @@ DATA sixteens<>+0(SB)/4, $0x10101010
 GLOBL sixteens<>(SB), RODATA|NOPTR, $4
 
 // func gemmInt5AVX2(a *byte, t int, step int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemmInt5AVX2(SB), NOSPLIT, $0-24
 	MOVQ   a+0(FP), AX
 	MOVQ   t+8(FP), CX
@@ -11360,36 +13505,302 @@ TEXT ·gemmInt5AVX2(SB), NOSPLIT, $0-24
 	MOVQ   80(AX), BX
 	SHLQ   $0x02, BX
 	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
+	MOVQ   (AX), DI
+	MOVQ   88(AX), R8
+	MOVQ   8(AX), R9
 	CMPQ   CX, $0x01
 	JEQ    t1
+	CMPQ   CX, $0x02
+	JEQ    t2
+	CMPQ   CX, $0x03
+	JEQ    t3
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R9
-	MOVQ   32(AX), R10
-	MOVQ   48(AX), AX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
-loop2:
+loop4_0:
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 256(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 288(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 264(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 296(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 272(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 304(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 280(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 312(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    (R9), Y8
+	VPBROADCASTD (R11), Y9
+	VPSRAD       $0x03, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VPBROADCASTD 4(R11), Y4
+	VPSRAD       $0x03, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VPBROADCASTD 8(R11), Y4
+	VPSRAD       $0x03, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VPBROADCASTD 12(R11), Y4
+	VPSRAD       $0x03, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, R11
+	DECQ         R10
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y3, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), AX
+
+loop4_1:
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
 	LEAQ         (CX)(DX*4), R11
-	VMOVDQU      (R8), Y9
+	VMOVDQU      32(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 256(R8), Y10
+	VPBROADCASTD 260(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 288(R8), Y10
+	VPBROADCASTD 292(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -11404,58 +13815,42 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      32(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 260(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 292(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R11
-	VMOVDQU      64(R8), Y9
+	VMOVDQU      96(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 264(R8), Y10
+	VPBROADCASTD 268(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 296(R8), Y10
+	VPBROADCASTD 300(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -11470,58 +13865,42 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      96(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 268(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 300(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R11
-	VMOVDQU      128(R8), Y9
+	VMOVDQU      160(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 272(R8), Y10
+	VPBROADCASTD 276(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 304(R8), Y10
+	VPBROADCASTD 308(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -11536,58 +13915,42 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      160(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 276(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 308(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R11
-	VMOVDQU      192(R8), Y9
+	VMOVDQU      224(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 280(R8), Y10
+	VPBROADCASTD 284(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 312(R8), Y10
+	VPBROADCASTD 316(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -11602,51 +13965,805 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      224(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 284(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 316(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R11
 	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    16(R9), Y8
+	VPBROADCASTD (AX), Y9
+	VPSRAD       $0x03, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VPBROADCASTD 4(AX), Y4
+	VPSRAD       $0x03, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VPBROADCASTD 8(AX), Y4
+	VPSRAD       $0x03, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VPBROADCASTD 12(AX), Y4
+	VPSRAD       $0x03, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, AX
+	DECQ         R10
+	JNZ          loop4_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+t3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
+
+loop3_0:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      (DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 256(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 288(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      64(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 264(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 296(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      128(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 272(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 304(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      192(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 280(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 312(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    (R9), Y6
+	VPBROADCASTD (R11), Y7
+	VPSRAD       $0x03, Y7, Y7
+	VPADDD       Y7, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VPBROADCASTD 4(R11), Y3
+	VPSRAD       $0x03, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VPBROADCASTD 8(R11), Y3
+	VPSRAD       $0x03, Y3, Y3
+	VPADDD       Y3, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, R11
+	DECQ         R10
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), AX
+
+loop3_1:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R11
+	VMOVDQU      32(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 260(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 292(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	VMOVDQU      96(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 268(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 300(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	VMOVDQU      160(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 276(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 308(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	VMOVDQU      224(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 284(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 316(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    16(R9), Y6
+	VPBROADCASTD (AX), Y7
+	VPSRAD       $0x03, Y7, Y7
+	VPADDD       Y7, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VPBROADCASTD 4(AX), Y3
+	VPSRAD       $0x03, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VPBROADCASTD 8(AX), Y3
+	VPSRAD       $0x03, Y3, Y3
+	VPADDD       Y3, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, AX
+	DECQ         R10
+	JNZ          loop3_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+t2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   48(AX), R12
+
+loop2_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 256(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 288(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      32(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 260(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 292(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 264(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 296(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      96(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 268(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 300(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 272(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 304(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      160(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 276(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 308(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 280(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 312(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      224(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 284(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 316(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	LEAQ         (CX)(DX*4), CX
 	VCVTPH2PS    (R9), Y8
 	VCVTPH2PS    16(R9), Y9
-	VPBROADCASTD (AX), Y10
+	VPBROADCASTD (R12), Y10
 	VPSRAD       $0x03, Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPADDD       Y10, Y5, Y5
@@ -11657,7 +14774,7 @@ loop2:
 	VMULPS       Y9, Y11, Y11
 	VFMADD231PS  Y4, Y10, Y0
 	VFMADD231PS  Y5, Y11, Y1
-	VPBROADCASTD 4(AX), Y4
+	VPBROADCASTD 4(R12), Y4
 	VPSRAD       $0x03, Y4, Y4
 	VPADDD       Y4, Y6, Y6
 	VPADDD       Y4, Y7, Y7
@@ -11668,17 +14785,21 @@ loop2:
 	VMULPS       Y9, Y4, Y11
 	VFMADD231PS  Y6, Y10, Y2
 	VFMADD231PS  Y7, Y11, Y3
-	ADDQ         $0x00000140, R8
+	ADDQ         $0x00000140, DI
 	ADDQ         $0x20, R9
 	ADDQ         DX, R10
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
@@ -11686,25 +14807,30 @@ t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), BX
-	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   32(AX), BX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
-loop1:
+loop1_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	LEAQ         (CX)(DX*4), R10
-	VMOVDQU      (R8), Y5
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      (DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 256(R8), Y6
+	VPBROADCASTD 256(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 288(R8), Y6
+	VPBROADCASTD 288(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11714,21 +14840,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      32(R8), Y5
+	VMOVDQU      32(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 260(R8), Y6
+	VPBROADCASTD 260(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 292(R8), Y6
+	VPBROADCASTD 292(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11738,23 +14864,23 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
-	VMOVDQU      64(R8), Y5
+	ADDQ         DX, R12
+	VMOVDQU      64(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 264(R8), Y6
+	VPBROADCASTD 264(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 296(R8), Y6
+	VPBROADCASTD 296(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11764,21 +14890,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      96(R8), Y5
+	VMOVDQU      96(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 268(R8), Y6
+	VPBROADCASTD 268(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 300(R8), Y6
+	VPBROADCASTD 300(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11788,23 +14914,23 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
-	VMOVDQU      128(R8), Y5
+	ADDQ         DX, R12
+	VMOVDQU      128(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 272(R8), Y6
+	VPBROADCASTD 272(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 304(R8), Y6
+	VPBROADCASTD 304(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11814,21 +14940,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      160(R8), Y5
+	VMOVDQU      160(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 276(R8), Y6
+	VPBROADCASTD 276(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 308(R8), Y6
+	VPBROADCASTD 308(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11838,23 +14964,23 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
-	VMOVDQU      192(R8), Y5
+	ADDQ         DX, R12
+	VMOVDQU      192(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 280(R8), Y6
+	VPBROADCASTD 280(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 312(R8), Y6
+	VPBROADCASTD 312(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11864,21 +14990,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      224(R8), Y5
+	VMOVDQU      224(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 284(R8), Y6
+	VPBROADCASTD 284(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 316(R8), Y6
+	VPBROADCASTD 316(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -11888,34 +15014,38 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
+	ADDQ         DX, R12
 	LEAQ         (CX)(DX*4), CX
-	VCVTPH2PS    (BX), Y4
-	VCVTPH2PS    16(BX), Y5
-	VPBROADCASTD (AX), Y6
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
+	VPBROADCASTD (R11), Y6
 	VPSRAD       $0x03, Y6, Y6
 	VPADDD       Y6, Y2, Y2
 	VPADDD       Y6, Y3, Y3
 	VCVTDQ2PS    Y2, Y2
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (BX), Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y5, Y6, Y5
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y5, Y1
-	ADDQ         $0x00000140, R8
-	ADDQ         $0x20, BX
-	ADDQ         DX, R9
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, BX
+	ADDQ         DX, R11
+	DECQ         R10
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -13029,7 +16159,7 @@ loop1:
 	RET
 
 // func gemmInt5MinAVX2(a *byte, t int, step int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemmInt5MinAVX2(SB), NOSPLIT, $0-24
 	MOVQ   a+0(FP), AX
 	MOVQ   t+8(FP), CX
@@ -13038,37 +16168,302 @@ TEXT ·gemmInt5MinAVX2(SB), NOSPLIT, $0-24
 	MOVQ   80(AX), BX
 	SHLQ   $0x02, BX
 	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
+	MOVQ   (AX), DI
+	MOVQ   88(AX), R8
+	MOVQ   8(AX), R9
+	MOVQ   16(AX), R10
 	CMPQ   CX, $0x01
 	JEQ    t1
+	CMPQ   CX, $0x02
+	JEQ    t2
+	CMPQ   CX, $0x03
+	JEQ    t3
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R9
-	MOVQ   32(AX), R10
-	MOVQ   16(AX), R11
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
-loop2:
+loop4_0:
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 256(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 288(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 264(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 296(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 272(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 304(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 280(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 312(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    (R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	VCVTPH2PS    (R10), Y8
+	VBROADCASTSS (R12), Y4
+	VFMADD231PS  Y8, Y4, Y0
+	VBROADCASTSS 4(R12), Y4
+	VFMADD231PS  Y8, Y4, Y1
+	VBROADCASTSS 8(R12), Y4
+	VFMADD231PS  Y8, Y4, Y2
+	VBROADCASTSS 12(R12), Y4
+	VFMADD231PS  Y8, Y4, Y3
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y3, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	MOVQ         16(AX), R10
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), AX
+
+loop4_1:
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
 	LEAQ         (CX)(DX*4), R12
-	VMOVDQU      (R8), Y9
+	VMOVDQU      32(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 256(R8), Y10
+	VPBROADCASTD 260(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 288(R8), Y10
+	VPBROADCASTD 292(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -13083,58 +16478,42 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      32(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 260(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 292(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      64(R8), Y9
+	VMOVDQU      96(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 264(R8), Y10
+	VPBROADCASTD 268(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 296(R8), Y10
+	VPBROADCASTD 300(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -13149,58 +16528,42 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      96(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 268(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 300(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      128(R8), Y9
+	VMOVDQU      160(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 272(R8), Y10
+	VPBROADCASTD 276(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 304(R8), Y10
+	VPBROADCASTD 308(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -13215,58 +16578,42 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      160(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 276(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 308(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      192(R8), Y9
+	VMOVDQU      224(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 280(R8), Y10
+	VPBROADCASTD 284(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
 	VPAND        sixteens256<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 312(R8), Y10
+	VPBROADCASTD 316(DI), Y10
 	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
 	VPAND        fifthMasks<>+0(SB), Y10, Y10
 	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
@@ -13281,84 +16628,839 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPMADDWD     ones16<>+0(SB), Y8, Y8
-	VPADDD       Y8, Y6, Y6
-	VMOVDQU      224(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD 284(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPBROADCASTD 316(R8), Y10
-	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
-	VPAND        fifthMasks<>+0(SB), Y10, Y10
-	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
-	VPAND        sixteens256<>+0(SB), Y10, Y10
-	VPOR         Y10, Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPMADDWD     ones16<>+0(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPMADDWD     ones16<>+0(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R12
 	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    16(R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	VCVTPH2PS    16(R10), Y8
+	VBROADCASTSS (AX), Y4
+	VFMADD231PS  Y8, Y4, Y0
+	VBROADCASTSS 4(AX), Y4
+	VFMADD231PS  Y8, Y4, Y1
+	VBROADCASTSS 8(AX), Y4
+	VFMADD231PS  Y8, Y4, Y2
+	VBROADCASTSS 12(AX), Y4
+	VFMADD231PS  Y8, Y4, Y3
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, AX
+	DECQ         R11
+	JNZ          loop4_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+t3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
+
+loop3_0:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 256(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 288(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 264(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 296(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 272(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 304(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 280(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 312(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    (R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	VCVTPH2PS    (R10), Y6
+	VBROADCASTSS (R12), Y3
+	VFMADD231PS  Y6, Y3, Y0
+	VBROADCASTSS 4(R12), Y3
+	VFMADD231PS  Y6, Y3, Y1
+	VBROADCASTSS 8(R12), Y3
+	VFMADD231PS  Y6, Y3, Y2
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	MOVQ         16(AX), R10
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), AX
+
+loop3_1:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      32(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 260(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 292(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      96(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 268(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 300(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      160(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 276(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 308(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      224(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD 284(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y6, Y6
+	VPBROADCASTD 316(DI), Y8
+	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
+	VPAND        fifthMasks<>+0(SB), Y8, Y8
+	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
+	VPAND        sixteens256<>+0(SB), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	LEAQ         (CX)(DX*4), CX
+	VCVTPH2PS    16(R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	VCVTPH2PS    16(R10), Y6
+	VBROADCASTSS (AX), Y3
+	VFMADD231PS  Y6, Y3, Y0
+	VBROADCASTSS 4(AX), Y3
+	VFMADD231PS  Y6, Y3, Y1
+	VBROADCASTSS 8(AX), Y3
+	VFMADD231PS  Y6, Y3, Y2
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, AX
+	DECQ         R11
+	JNZ          loop3_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+t2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R11
+	MOVQ   64(AX), R12
+	MOVQ   40(AX), R13
+
+loop2_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R14
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 256(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 288(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      32(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 260(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 292(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 264(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 296(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      96(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 268(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 300(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 272(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 304(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      160(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 276(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 308(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 280(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 312(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      224(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD 284(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y8, Y8
+	VPBROADCASTD 316(DI), Y10
+	VPSHUFB      fifthBytes<>+0(SB), Y10, Y10
+	VPAND        fifthMasks<>+0(SB), Y10, Y10
+	VPCMPEQB     fifthMasks<>+0(SB), Y10, Y10
+	VPAND        sixteens256<>+0(SB), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPMADDWD     ones16<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	LEAQ         (CX)(DX*4), CX
 	VCVTPH2PS    (R9), Y8
 	VCVTPH2PS    16(R9), Y9
 	VCVTDQ2PS    Y4, Y4
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS (R10), Y11
+	VBROADCASTSS (R11), Y11
 	VMULPS       Y8, Y11, Y10
 	VMULPS       Y9, Y11, Y11
 	VFMADD231PS  Y4, Y10, Y0
 	VFMADD231PS  Y5, Y11, Y1
 	VCVTDQ2PS    Y6, Y6
 	VCVTDQ2PS    Y7, Y7
-	VBROADCASTSS 4(R10), Y4
+	VBROADCASTSS 4(R11), Y4
 	VMULPS       Y8, Y4, Y10
 	VMULPS       Y9, Y4, Y11
 	VFMADD231PS  Y6, Y10, Y2
 	VFMADD231PS  Y7, Y11, Y3
-	VCVTPH2PS    (R11), Y8
-	VCVTPH2PS    16(R11), Y9
-	VBROADCASTSS (AX), Y4
+	VCVTPH2PS    (R10), Y8
+	VCVTPH2PS    16(R10), Y9
+	VBROADCASTSS (R13), Y4
 	VFMADD231PS  Y8, Y4, Y0
 	VFMADD231PS  Y9, Y4, Y1
-	VBROADCASTSS 4(AX), Y4
+	VBROADCASTSS 4(R13), Y4
 	VFMADD231PS  Y8, Y4, Y2
 	VFMADD231PS  Y9, Y4, Y3
-	ADDQ         $0x00000140, R8
+	ADDQ         $0x00000140, DI
 	ADDQ         $0x20, R9
-	ADDQ         DX, R10
-	ADDQ         $0x20, R11
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, R11
+	ADDQ         $0x20, R10
+	ADDQ         DX, R13
+	DECQ         R12
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
@@ -13366,26 +17468,30 @@ t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), BX
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), BX
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
-loop1:
+loop1_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	PREFETCHT0   4352(DI)
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	LEAQ         (CX)(DX*4), R11
-	VMOVDQU      (R8), Y5
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 256(R8), Y6
+	VPBROADCASTD 256(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 288(R8), Y6
+	VPBROADCASTD 288(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13395,21 +17501,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      32(R8), Y5
+	VMOVDQU      32(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 260(R8), Y6
+	VPBROADCASTD 260(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 292(R8), Y6
+	VPBROADCASTD 292(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13419,23 +17525,23 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
-	VMOVDQU      64(R8), Y5
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 264(R8), Y6
+	VPBROADCASTD 264(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 296(R8), Y6
+	VPBROADCASTD 296(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13445,21 +17551,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      96(R8), Y5
+	VMOVDQU      96(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 268(R8), Y6
+	VPBROADCASTD 268(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 300(R8), Y6
+	VPBROADCASTD 300(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13469,23 +17575,23 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
-	VMOVDQU      128(R8), Y5
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 272(R8), Y6
+	VPBROADCASTD 272(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 304(R8), Y6
+	VPBROADCASTD 304(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13495,21 +17601,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      160(R8), Y5
+	VMOVDQU      160(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 276(R8), Y6
+	VPBROADCASTD 276(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 308(R8), Y6
+	VPBROADCASTD 308(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13519,23 +17625,23 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
-	VMOVDQU      192(R8), Y5
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 280(R8), Y6
+	VPBROADCASTD 280(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 312(R8), Y6
+	VPBROADCASTD 312(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13545,21 +17651,21 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      224(R8), Y5
+	VMOVDQU      224(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD 284(R8), Y6
+	VPBROADCASTD 284(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
 	VPAND        sixteens256<>+0(SB), Y6, Y6
 	VPOR         Y6, Y4, Y4
-	VPBROADCASTD 316(R8), Y6
+	VPBROADCASTD 316(DI), Y6
 	VPSHUFB      fifthBytes<>+0(SB), Y6, Y6
 	VPAND        fifthMasks<>+0(SB), Y6, Y6
 	VPCMPEQB     fifthMasks<>+0(SB), Y6, Y6
@@ -13569,36 +17675,40 @@ loop1:
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
+	ADDQ         DX, R13
 	LEAQ         (CX)(DX*4), CX
-	VCVTPH2PS    (BX), Y4
-	VCVTPH2PS    16(BX), Y5
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
 	VCVTDQ2PS    Y2, Y2
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (BX), Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y5, Y6, Y5
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y5, Y1
 	VCVTPH2PS    (R10), Y4
 	VCVTPH2PS    16(R10), Y5
-	VBROADCASTSS (AX), Y2
+	VBROADCASTSS (R12), Y2
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y5, Y2, Y1
-	ADDQ         $0x00000140, R8
-	ADDQ         $0x20, BX
-	ADDQ         DX, R9
+	ADDQ         $0x00000140, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, BX
 	ADDQ         $0x20, R10
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -14517,7 +18627,7 @@ loop1:
 	RET
 
 // func gemmInt4AVX2(a *byte, t int, step int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemmInt4AVX2(SB), NOSPLIT, $0-24
 	MOVQ   a+0(FP), AX
 	MOVQ   t+8(FP), CX
@@ -14526,26 +18636,216 @@ TEXT ·gemmInt4AVX2(SB), NOSPLIT, $0-24
 	MOVQ   80(AX), BX
 	SHLQ   $0x02, BX
 	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
+	MOVQ   (AX), DI
+	MOVQ   88(AX), R8
+	MOVQ   8(AX), R9
 	CMPQ   CX, $0x01
 	JEQ    t1
+	CMPQ   CX, $0x02
+	JEQ    t2
+	CMPQ   CX, $0x03
+	JEQ    t3
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R9
-	MOVQ   32(AX), R10
-	MOVQ   48(AX), AX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
-loop2:
+loop4_0:
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R12), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPMADDWD     ones16<>+0(SB), Y7, Y7
+	VCVTPH2PS    (R9), Y8
+	VPBROADCASTD (R11), Y9
+	VPSRAD       $0x04, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VPBROADCASTD 4(R11), Y4
+	VPSRAD       $0x04, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VPBROADCASTD 8(R11), Y4
+	VPSRAD       $0x04, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VPBROADCASTD 12(R11), Y4
+	VPSRAD       $0x04, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, R11
+	DECQ         R10
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y3, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), AX
+
+loop4_1:
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
 	LEAQ         (CX)(DX*4), R11
-	VMOVDQU      (R8), Y9
+	VMOVDQU      32(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -14556,30 +18856,26 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      32(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R11
-	VMOVDQU      64(R8), Y9
+	VMOVDQU      96(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -14590,30 +18886,26 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      96(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R11
-	VMOVDQU      128(R8), Y9
+	VMOVDQU      160(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -14624,30 +18916,26 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      160(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R11
-	VMOVDQU      192(R8), Y9
+	VMOVDQU      224(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -14658,25 +18946,21 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R11), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      224(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R11), Y10
+	VPBROADCASTD 8(R11), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y8
+	VPBROADCASTD 12(R11), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
@@ -14686,9 +18970,516 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y5, Y5
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPMADDWD     ones16<>+0(SB), Y7, Y7
+	VCVTPH2PS    16(R9), Y8
+	VPBROADCASTD (AX), Y9
+	VPSRAD       $0x04, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VPBROADCASTD 4(AX), Y4
+	VPSRAD       $0x04, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VPBROADCASTD 8(AX), Y4
+	VPSRAD       $0x04, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VPBROADCASTD 12(AX), Y4
+	VPSRAD       $0x04, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, AX
+	DECQ         R10
+	JNZ          loop4_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+t3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
+
+loop3_0:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      (DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      64(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      128(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      192(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VCVTPH2PS    (R9), Y6
+	VPBROADCASTD (R11), Y7
+	VPSRAD       $0x04, Y7, Y7
+	VPADDD       Y7, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VPBROADCASTD 4(R11), Y3
+	VPSRAD       $0x04, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VPBROADCASTD 8(R11), Y3
+	VPSRAD       $0x04, Y3, Y3
+	VPADDD       Y3, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, R11
+	DECQ         R10
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R10
+	MOVQ         48(AX), AX
+
+loop3_1:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R11
+	VMOVDQU      32(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	VMOVDQU      96(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	VMOVDQU      160(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	VMOVDQU      224(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R11), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R11), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R11
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VCVTPH2PS    16(R9), Y6
+	VPBROADCASTD (AX), Y7
+	VPSRAD       $0x04, Y7, Y7
+	VPADDD       Y7, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VPBROADCASTD 4(AX), Y3
+	VPSRAD       $0x04, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VPBROADCASTD 8(AX), Y3
+	VPSRAD       $0x04, Y3, Y3
+	VPADDD       Y3, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         DX, AX
+	DECQ         R10
+	JNZ          loop3_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+t2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R10
+	MOVQ   64(AX), R11
+	MOVQ   48(AX), R12
+
+loop2_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      32(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      96(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      160(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      224(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPMADDWD     ones16<>+0(SB), Y7, Y7
 	VCVTPH2PS    (R9), Y8
 	VCVTPH2PS    16(R9), Y9
-	VPBROADCASTD (AX), Y10
+	VPBROADCASTD (R12), Y10
 	VPSRAD       $0x04, Y10, Y10
 	VPADDD       Y10, Y4, Y4
 	VPADDD       Y10, Y5, Y5
@@ -14699,7 +19490,7 @@ loop2:
 	VMULPS       Y9, Y11, Y11
 	VFMADD231PS  Y4, Y10, Y0
 	VFMADD231PS  Y5, Y11, Y1
-	VPBROADCASTD 4(AX), Y4
+	VPBROADCASTD 4(R12), Y4
 	VPSRAD       $0x04, Y4, Y4
 	VPADDD       Y4, Y6, Y6
 	VPADDD       Y4, Y7, Y7
@@ -14710,17 +19501,21 @@ loop2:
 	VMULPS       Y9, Y4, Y11
 	VFMADD231PS  Y6, Y10, Y2
 	VFMADD231PS  Y7, Y11, Y3
-	ADDQ         $0x00000100, R8
+	ADDQ         $0x00000100, DI
 	ADDQ         $0x20, R9
 	ADDQ         DX, R10
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
@@ -14728,126 +19523,134 @@ t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), BX
-	MOVQ   32(AX), R9
-	MOVQ   48(AX), AX
+	MOVQ   32(AX), BX
+	MOVQ   64(AX), R10
+	MOVQ   48(AX), R11
 
-loop1:
+loop1_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	LEAQ         (CX)(DX*4), R10
-	VMOVDQU      (R8), Y5
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      (DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      32(R8), Y5
+	VMOVDQU      32(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
-	VMOVDQU      64(R8), Y5
+	ADDQ         DX, R12
+	VMOVDQU      64(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      96(R8), Y5
+	VMOVDQU      96(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
-	VMOVDQU      128(R8), Y5
+	ADDQ         DX, R12
+	VMOVDQU      128(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      160(R8), Y5
+	VMOVDQU      160(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
-	VMOVDQU      192(R8), Y5
+	ADDQ         DX, R12
+	VMOVDQU      192(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      224(R8), Y5
+	VMOVDQU      224(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R10), Y4
+	VPBROADCASTD (R12), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R10
+	ADDQ         DX, R12
 	LEAQ         (CX)(DX*4), CX
 	VPMADDWD     ones16<>+0(SB), Y2, Y2
 	VPMADDWD     ones16<>+0(SB), Y3, Y3
-	VCVTPH2PS    (BX), Y4
-	VCVTPH2PS    16(BX), Y5
-	VPBROADCASTD (AX), Y6
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
+	VPBROADCASTD (R11), Y6
 	VPSRAD       $0x04, Y6, Y6
 	VPADDD       Y6, Y2, Y2
 	VPADDD       Y6, Y3, Y3
 	VCVTDQ2PS    Y2, Y2
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (BX), Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y5, Y6, Y5
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y5, Y1
-	ADDQ         $0x00000100, R8
-	ADDQ         $0x20, BX
-	ADDQ         DX, R9
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, BX
+	ADDQ         DX, R11
+	DECQ         R10
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -15783,7 +20586,7 @@ loop1:
 	RET
 
 // func gemmInt4MinAVX2(a *byte, t int, step int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemmInt4MinAVX2(SB), NOSPLIT, $0-24
 	MOVQ   a+0(FP), AX
 	MOVQ   t+8(FP), CX
@@ -15792,27 +20595,216 @@ TEXT ·gemmInt4MinAVX2(SB), NOSPLIT, $0-24
 	MOVQ   80(AX), BX
 	SHLQ   $0x02, BX
 	MOVQ   72(AX), SI
-	MOVQ   64(AX), DI
-	MOVQ   (AX), R8
+	MOVQ   (AX), DI
+	MOVQ   88(AX), R8
+	MOVQ   8(AX), R9
+	MOVQ   16(AX), R10
 	CMPQ   CX, $0x01
 	JEQ    t1
+	CMPQ   CX, $0x02
+	JEQ    t2
+	CMPQ   CX, $0x03
+	JEQ    t3
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), R9
-	MOVQ   32(AX), R10
-	MOVQ   16(AX), R11
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
-loop2:
+loop4_0:
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 8(R13), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 12(R13), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPMADDWD     ones16<>+0(SB), Y7, Y7
+	VCVTPH2PS    (R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	VCVTPH2PS    (R10), Y8
+	VBROADCASTSS (R12), Y4
+	VFMADD231PS  Y8, Y4, Y0
+	VBROADCASTSS 4(R12), Y4
+	VFMADD231PS  Y8, Y4, Y1
+	VBROADCASTSS 8(R12), Y4
+	VFMADD231PS  Y8, Y4, Y2
+	VBROADCASTSS 12(R12), Y4
+	VFMADD231PS  Y8, Y4, Y3
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop4_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y3, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	MOVQ         16(AX), R10
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), AX
+
+loop4_1:
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
 	LEAQ         (CX)(DX*4), R12
-	VMOVDQU      (R8), Y9
+	VMOVDQU      32(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -15823,30 +20815,26 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      32(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      64(R8), Y9
+	VMOVDQU      96(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -15857,30 +20845,26 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      96(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      128(R8), Y9
+	VMOVDQU      160(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -15891,30 +20875,26 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      160(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      192(R8), Y9
+	VMOVDQU      224(DI), Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y8
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        nibbles256<>+0(SB), Y9, Y9
@@ -15925,25 +20905,21 @@ loop2:
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y4, Y4
 	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(R12), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 8(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 4(R12), Y8
-	VPMADDUBSW   Y8, Y9, Y8
-	VPADDW       Y8, Y6, Y6
-	VMOVDQU      224(R8), Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y8
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        nibbles256<>+0(SB), Y9, Y9
-	VPBROADCASTD (CX), Y10
-	VPMADDUBSW   Y10, Y8, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD (R12), Y10
+	VPBROADCASTD 8(R12), Y10
 	VPMADDUBSW   Y10, Y9, Y10
-	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(CX), Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 12(CX), Y10
 	VPMADDUBSW   Y10, Y8, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R12), Y8
+	VPBROADCASTD 12(R12), Y8
 	VPMADDUBSW   Y8, Y9, Y8
 	VPADDW       Y8, Y7, Y7
 	ADDQ         DX, CX
@@ -15953,42 +20929,550 @@ loop2:
 	VPMADDWD     ones16<>+0(SB), Y5, Y5
 	VPMADDWD     ones16<>+0(SB), Y6, Y6
 	VPMADDWD     ones16<>+0(SB), Y7, Y7
+	VCVTPH2PS    16(R9), Y8
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (R8), Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  Y4, Y9, Y0
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y5, Y9, Y1
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 8(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y6, Y9, Y2
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 12(R8), Y4
+	VMULPS       Y8, Y4, Y9
+	VFMADD231PS  Y7, Y9, Y3
+	VCVTPH2PS    16(R10), Y8
+	VBROADCASTSS (AX), Y4
+	VFMADD231PS  Y8, Y4, Y0
+	VBROADCASTSS 4(AX), Y4
+	VFMADD231PS  Y8, Y4, Y1
+	VBROADCASTSS 8(AX), Y4
+	VFMADD231PS  Y8, Y4, Y2
+	VBROADCASTSS 12(AX), Y4
+	VFMADD231PS  Y8, Y4, Y3
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, AX
+	DECQ         R11
+	JNZ          loop4_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+t3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R8
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
+
+loop3_0:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R13), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R13), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R13
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VCVTPH2PS    (R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	VCVTPH2PS    (R10), Y6
+	VBROADCASTSS (R12), Y3
+	VFMADD231PS  Y6, Y3, Y0
+	VBROADCASTSS 4(R12), Y3
+	VFMADD231PS  Y6, Y3, Y1
+	VBROADCASTSS 8(R12), Y3
+	VFMADD231PS  Y6, Y3, Y2
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop3_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y1, (CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	MOVQ         (AX), DI
+	MOVQ         8(AX), R9
+	MOVQ         16(AX), R10
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), R8
+	MOVQ         64(AX), R11
+	MOVQ         40(AX), AX
+
+loop3_1:
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	LEAQ         (CX)(DX*4), R12
+	VMOVDQU      32(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      96(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      160(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	VMOVDQU      224(DI), Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y6
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        nibbles256<>+0(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 4(R12), Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y4, Y4
+	VPBROADCASTD 8(CX), Y8
+	VPMADDUBSW   Y8, Y6, Y8
+	VPADDW       Y8, Y5, Y5
+	VPBROADCASTD 8(R12), Y6
+	VPMADDUBSW   Y6, Y7, Y6
+	VPADDW       Y6, Y5, Y5
+	ADDQ         DX, CX
+	ADDQ         DX, R12
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VCVTPH2PS    16(R9), Y6
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y3, Y7, Y0
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 4(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y4, Y7, Y1
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 8(R8), Y3
+	VMULPS       Y6, Y3, Y7
+	VFMADD231PS  Y5, Y7, Y2
+	VCVTPH2PS    16(R10), Y6
+	VBROADCASTSS (AX), Y3
+	VFMADD231PS  Y6, Y3, Y0
+	VBROADCASTSS 4(AX), Y3
+	VFMADD231PS  Y6, Y3, Y1
+	VBROADCASTSS 8(AX), Y3
+	VFMADD231PS  Y6, Y3, Y2
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, R8
+	ADDQ         $0x20, R10
+	ADDQ         DX, AX
+	DECQ         R11
+	JNZ          loop3_1
+	MOVQ         SI, AX
+	VMOVUPS      Y0, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         BX, AX
+	VMOVUPS      Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+t2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), R11
+	MOVQ   64(AX), R12
+	MOVQ   40(AX), R13
+
+loop2_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	LEAQ         (CX)(DX*4), R14
+	VMOVDQU      (DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      32(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	VMOVDQU      64(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      96(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	VMOVDQU      128(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      160(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	VMOVDQU      192(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      224(DI), Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        nibbles256<>+0(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD (R14), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 4(CX), Y10
+	VPMADDUBSW   Y10, Y8, Y10
+	VPADDW       Y10, Y7, Y7
+	VPBROADCASTD 4(R14), Y8
+	VPMADDUBSW   Y8, Y9, Y8
+	VPADDW       Y8, Y7, Y7
+	ADDQ         DX, CX
+	ADDQ         DX, R14
+	LEAQ         (CX)(DX*4), CX
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
+	VPMADDWD     ones16<>+0(SB), Y5, Y5
+	VPMADDWD     ones16<>+0(SB), Y6, Y6
+	VPMADDWD     ones16<>+0(SB), Y7, Y7
 	VCVTPH2PS    (R9), Y8
 	VCVTPH2PS    16(R9), Y9
 	VCVTDQ2PS    Y4, Y4
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS (R10), Y11
+	VBROADCASTSS (R11), Y11
 	VMULPS       Y8, Y11, Y10
 	VMULPS       Y9, Y11, Y11
 	VFMADD231PS  Y4, Y10, Y0
 	VFMADD231PS  Y5, Y11, Y1
 	VCVTDQ2PS    Y6, Y6
 	VCVTDQ2PS    Y7, Y7
-	VBROADCASTSS 4(R10), Y4
+	VBROADCASTSS 4(R11), Y4
 	VMULPS       Y8, Y4, Y10
 	VMULPS       Y9, Y4, Y11
 	VFMADD231PS  Y6, Y10, Y2
 	VFMADD231PS  Y7, Y11, Y3
-	VCVTPH2PS    (R11), Y8
-	VCVTPH2PS    16(R11), Y9
-	VBROADCASTSS (AX), Y4
+	VCVTPH2PS    (R10), Y8
+	VCVTPH2PS    16(R10), Y9
+	VBROADCASTSS (R13), Y4
 	VFMADD231PS  Y8, Y4, Y0
 	VFMADD231PS  Y9, Y4, Y1
-	VBROADCASTSS 4(AX), Y4
+	VBROADCASTSS 4(R13), Y4
 	VFMADD231PS  Y8, Y4, Y2
 	VFMADD231PS  Y9, Y4, Y3
-	ADDQ         $0x00000100, R8
+	ADDQ         $0x00000100, DI
 	ADDQ         $0x20, R9
-	ADDQ         DX, R10
-	ADDQ         $0x20, R11
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop2
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	ADDQ         BX, SI
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
+	ADDQ         DX, R11
+	ADDQ         $0x20, R10
+	ADDQ         DX, R13
+	DECQ         R12
+	JNZ          loop2_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         BX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t2
 	VZEROUPPER
 	RET
 
@@ -15996,129 +21480,136 @@ t1:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   24(AX), CX
-	MOVQ   8(AX), BX
-	MOVQ   32(AX), R9
-	MOVQ   16(AX), R10
-	MOVQ   40(AX), AX
+	MOVQ   32(AX), BX
+	MOVQ   64(AX), R11
+	MOVQ   40(AX), R12
 
-loop1:
+loop1_0:
+	PREFETCHT0   4096(DI)
+	PREFETCHT0   4160(DI)
+	PREFETCHT0   4224(DI)
+	PREFETCHT0   4288(DI)
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	LEAQ         (CX)(DX*4), R11
-	VMOVDQU      (R8), Y5
+	LEAQ         (CX)(DX*4), R13
+	VMOVDQU      (DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      32(R8), Y5
+	VMOVDQU      32(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
-	VMOVDQU      64(R8), Y5
+	ADDQ         DX, R13
+	VMOVDQU      64(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      96(R8), Y5
+	VMOVDQU      96(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
-	VMOVDQU      128(R8), Y5
+	ADDQ         DX, R13
+	VMOVDQU      128(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      160(R8), Y5
+	VMOVDQU      160(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
-	VMOVDQU      192(R8), Y5
+	ADDQ         DX, R13
+	VMOVDQU      192(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y2, Y2
-	VMOVDQU      224(R8), Y5
+	VMOVDQU      224(DI), Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y4
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        nibbles256<>+0(SB), Y5, Y5
 	VPBROADCASTD (CX), Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R11), Y4
+	VPBROADCASTD (R13), Y4
 	VPMADDUBSW   Y4, Y5, Y4
 	VPADDW       Y4, Y3, Y3
 	ADDQ         DX, CX
-	ADDQ         DX, R11
+	ADDQ         DX, R13
 	LEAQ         (CX)(DX*4), CX
 	VPMADDWD     ones16<>+0(SB), Y2, Y2
 	VPMADDWD     ones16<>+0(SB), Y3, Y3
-	VCVTPH2PS    (BX), Y4
-	VCVTPH2PS    16(BX), Y5
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
 	VCVTDQ2PS    Y2, Y2
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (BX), Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y5, Y6, Y5
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y5, Y1
 	VCVTPH2PS    (R10), Y4
 	VCVTPH2PS    16(R10), Y5
-	VBROADCASTSS (AX), Y2
+	VBROADCASTSS (R12), Y2
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y5, Y2, Y1
-	ADDQ         $0x00000100, R8
-	ADDQ         $0x20, BX
-	ADDQ         DX, R9
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x20, R9
+	ADDQ         DX, BX
 	ADDQ         $0x20, R10
-	ADDQ         DX, AX
-	DECQ         DI
-	JNZ          loop1
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
+	ADDQ         DX, R12
+	DECQ         R11
+	JNZ          loop1_0
+	MOVQ         SI, CX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         $0x40, SI
+	DECQ         R8
+	JNZ          t1
 	VZEROUPPER
 	RET
 
@@ -23290,6 +28781,147 @@ next:
 	VPMAXUD       X0, X1, X1
 	VMOVD         X1, AX
 	MOVL          AX, bits+28(FP)
+	VZEROUPPER
+	RET
+
+// func readAVX2(p *byte, n int)
+// Requires: AVX
+TEXT ·readAVX2(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+
+loop:
+	VMOVDQU (AX), Y0
+	VMOVDQU 32(AX), Y0
+	VMOVDQU 64(AX), Y0
+	VMOVDQU 96(AX), Y0
+	VMOVDQU 128(AX), Y0
+	VMOVDQU 160(AX), Y0
+	VMOVDQU 192(AX), Y0
+	VMOVDQU 224(AX), Y0
+	VMOVDQU 256(AX), Y0
+	VMOVDQU 288(AX), Y0
+	VMOVDQU 320(AX), Y0
+	VMOVDQU 352(AX), Y0
+	VMOVDQU 384(AX), Y0
+	VMOVDQU 416(AX), Y0
+	VMOVDQU 448(AX), Y0
+	VMOVDQU 480(AX), Y0
+	VMOVDQU 512(AX), Y0
+	VMOVDQU 544(AX), Y0
+	VMOVDQU 576(AX), Y0
+	VMOVDQU 608(AX), Y0
+	VMOVDQU 640(AX), Y0
+	VMOVDQU 672(AX), Y0
+	VMOVDQU 704(AX), Y0
+	VMOVDQU 736(AX), Y0
+	VMOVDQU 768(AX), Y0
+	VMOVDQU 800(AX), Y0
+	VMOVDQU 832(AX), Y0
+	VMOVDQU 864(AX), Y0
+	VMOVDQU 896(AX), Y0
+	VMOVDQU 928(AX), Y0
+	VMOVDQU 960(AX), Y0
+	VMOVDQU 992(AX), Y0
+	ADDQ    $0x00000400, AX
+	SUBQ    $0x00000400, CX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func dotPeakAVX2(n int)
+// Requires: AVX, AVX2
+TEXT ·dotPeakAVX2(SB), NOSPLIT, $0-8
+	MOVQ  n+0(FP), AX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	VPXOR Y12, Y12, Y12
+
+loop:
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y1, Y1
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y2, Y2
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y3, Y3
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y4, Y4
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y5, Y5
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y6, Y6
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y7, Y7
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y8, Y8
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y9, Y9
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y10, Y10
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y11, Y11
+	VPMADDUBSW Y0, Y0, Y13
+	VPMADDWD   Y0, Y13, Y13
+	VPADDD     Y13, Y12, Y12
+	DECQ       AX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func floatPeakAVX2(n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·floatPeakAVX2(SB), NOSPLIT, $0-8
+	MOVQ  n+0(FP), AX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	VPXOR Y12, Y12, Y12
+
+loop:
+	VFMADD231PS Y0, Y0, Y1
+	VFMADD231PS Y0, Y0, Y2
+	VFMADD231PS Y0, Y0, Y3
+	VFMADD231PS Y0, Y0, Y4
+	VFMADD231PS Y0, Y0, Y5
+	VFMADD231PS Y0, Y0, Y6
+	VFMADD231PS Y0, Y0, Y7
+	VFMADD231PS Y0, Y0, Y8
+	VFMADD231PS Y0, Y0, Y9
+	VFMADD231PS Y0, Y0, Y10
+	VFMADD231PS Y0, Y0, Y11
+	VFMADD231PS Y0, Y0, Y12
+	DECQ        AX
+	JNZ         loop
 	VZEROUPPER
 	RET
 

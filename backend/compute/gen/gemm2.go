@@ -8,6 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
+// For up to farTokens256 tokens the kernels fetch weights that lie far256 bytes ahead.
+const farTokens256, far256 = 2, 4096
+
 // wide places a 32-byte constant of eight equal words in read-only data.
 func wide(name string, word uint32) Mem {
 	if m, ok := constants[name]; ok {
@@ -21,9 +24,13 @@ func wide(name string, word uint32) Mem {
 	return m
 }
 
-// gemm256 writes the AVX2 kernel of a kind: one panel of 16 rows, as two
-// registers, by 1 or 2 tokens (1 to 4 where the weights are floats) of a tile
-// that has step tokens.
+// gemm256 writes the AVX2 kernel of a kind: up to 4 tokens of a tile that has step
+// tokens, by panels of 16 rows. One or two tokens, where the weights come from memory,
+// take panels that lie one behind the other; more take one panel.
+//
+// Sixteen registers hold 16 rows, as two registers, of two tokens, or 8 rows of four:
+// then each half of a panel is read apart, and what it takes to unpack a weight is
+// shared by twice as many products.
 //
 // Bytes are multiplied by VPMADDUBSW, whose sums of two products must fit in 16
 // bits. So weights with offset 128 are made signed, and the product is that of
@@ -33,47 +40,86 @@ func gemm256(k gemmKind) {
 	name := "gemm" + k.name + "AVX2"
 	TEXT(name, NOSPLIT, "func(a *byte, t int, step int)")
 	Pragma("noescape")
-	Doc(name+" is gemmGo for "+k.name+" and t tokens of a tile that has step; a points", "to gemmArgs.")
+	Doc(name+" is gemmGo for "+k.name+" and t tokens, up to 4, of a tile that has step;", "a points to gemmArgs.")
 	a := Load(Param("a"), GP64())
 	t := Load(Param("t"), GP64())
 	step := Load(Param("step"), GP64())
 	SHLQ(Imm(2), step)
 	stride := field(a, gemmStride)
 	SHLQ(Imm(2), stride)
-	y, n, w := field(a, gemmY), field(a, gemmN), field(a, gemmW)
-	top := 2
-	if k.float {
-		top = 4
+	y, w, panels := field(a, gemmY), field(a, gemmW), field(a, gemmPanels)
+	var d, m reg.GPVirtual
+	if !k.float {
+		d = field(a, gemmD)
 	}
+	if k.min {
+		m = field(a, gemmM)
+	}
+	const top = 4
 	for i := 1; i < top; i++ {
 		CMPQ(t, Imm(uint64(i)))
 		JEQ(LabelRef(fmt.Sprintf("t%d", i)))
 	}
 	for i := top; i >= 1; i-- {
-		Label(fmt.Sprintf("t%d", i))
-		acc := avx2.vecs(i)
-		for _, v := range acc {
-			v.zero()
-		}
-		if k.float {
-			floatTile256(k, a, w, n, step, acc)
+		panel := fmt.Sprintf("t%d", i)
+		Label(panel)
+		if k.float || i <= 2 {
+			k.tile256(a, y, w, d, m, step, stride, i, []int{0, 1})
+			ADDQ(Imm(64), y)
+			DECQ(panels)
+			JNZ(LabelRef(panel))
 		} else {
-			intTile256(k, a, w, n, step, acc)
-		}
-		for j, v := range acc {
-			if j > 0 {
-				ADDQ(stride, y)
+			k.tile256(a, y, w, d, m, step, stride, i, []int{0})
+			for _, f := range []struct {
+				r   reg.Register
+				off int
+			}{{w, gemmW}, {d, gemmD}, {m, gemmM}} {
+				if f.off != gemmM || k.min {
+					MOVQ(Mem{Base: a, Disp: f.off}, f.r)
+				}
 			}
-			v.store(Mem{Base: y})
+			k.tile256(a, y, w, d, m, step, stride, i, []int{1})
 		}
 		VZEROUPPER()
 		RET()
 	}
 }
 
-func floatTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
-	x := field(a, gemmXF)
-	loop := fmt.Sprintf("loop%d", len(acc))
+// tile256 computes t tokens by the given halves of a panel's rows, and leaves w, d
+// and m behind the panel.
+func (k gemmKind) tile256(a, y, w, d, m, step, stride reg.Register, t int, halves []int) {
+	acc := make([]vec, t)
+	for i := range acc {
+		acc[i] = zeros256(len(halves))
+	}
+	loop := fmt.Sprintf("loop%d_%d", t, halves[0])
+	if k.float {
+		floatTile256(k, a, w, step, acc, loop)
+	} else {
+		k.intTile256(a, w, d, m, step, acc, halves, loop)
+	}
+	row := GP64()
+	MOVQ(y, row)
+	for i, v := range acc {
+		if i > 0 {
+			ADDQ(stride, row)
+		}
+		v.store(Mem{Base: row, Disp: 32 * halves[0]})
+	}
+}
+
+// zeros256 returns so many registers of zeros.
+func zeros256(n int) (v vec) {
+	for range n {
+		r := YMM()
+		VXORPS(r, r, r)
+		v = append(v, r)
+	}
+	return v
+}
+
+func floatTile256(k gemmKind, a, w, step reg.Register, acc []vec, loop string) {
+	x, n := field(a, gemmXF), field(a, gemmN)
 	Label(loop)
 	wv := avx2.vec()
 	if k.half {
@@ -91,35 +137,39 @@ func floatTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 	JNZ(LabelRef(loop))
 }
 
-func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
+func (k gemmKind) intTile256(a, w, d, m, step reg.Register, acc []vec, halves []int, loop string) {
 	t := len(acc)
-	x, d, sx := field(a, gemmX), field(a, gemmD), field(a, gemmSX)
-	var m, xs, init reg.GPVirtual
+	x, sx, n := field(a, gemmX), field(a, gemmSX), field(a, gemmN)
+	var xs, init reg.GPVirtual
 	if k.min {
-		m, xs = field(a, gemmM), field(a, gemmXS)
+		xs = field(a, gemmXS)
 	}
 	if k.shift > 0 {
 		init = field(a, gemmInit)
 	}
 	ones := wide("ones16", 0x00010001)
-	loop := fmt.Sprintf("loop%d", t)
 	Label(loop)
+	if t <= farTokens256 {
+		for at := 0; at < k.blockBytes(); at += 64 {
+			PREFETCHT0(Mem{Base: w, Disp: far256 + at})
+		}
+	}
 	for h := range k.halves {
-		dot := avx2.vecs(t)
-		for _, v := range dot {
-			v.zero()
+		dot := make([]vec, t)
+		for i := range dot {
+			dot[i] = zeros256(len(halves))
 		}
 		if k.four {
-			dots4(k, w, x, step, dot, ones)
+			k.dots4(w, x, step, dot, halves, ones)
 		} else {
 			groups := 8 / k.halves
 			for g := h * groups; g < (h+1)*groups; g++ {
-				dots8(k, Mem{Base: w, Disp: 64 * g}, x, dot, ones)
+				k.dots8(Mem{Base: w, Disp: 64 * g}, x, dot, halves, ones)
 				ADDQ(step, x)
 			}
 		}
-		dv, tmp := avx2.vec(), avx2.vec()
-		dv.loadHalf(Mem{Base: d, Disp: 32 * h})
+		dv, tmp := avx2.vec()[:len(halves)], avx2.vec()[:len(halves)]
+		dv.loadHalf(Mem{Base: d, Disp: 32*h + 16*halves[0]})
 		for i, v := range acc {
 			if k.shift > 0 {
 				zero := YMM()
@@ -136,7 +186,7 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 			fma(tmp, dot[i], v)
 		}
 		if k.min {
-			dv.loadHalf(Mem{Base: m})
+			dv.loadHalf(Mem{Base: m, Disp: 16 * halves[0]})
 			for i, v := range acc {
 				fma(avx2.splat(Mem{Base: xs, Disp: 4 * i}), dv, v)
 			}
@@ -157,8 +207,8 @@ func intTile256(k gemmKind, a, w, n, step reg.Register, acc []vec) {
 }
 
 // dots8 adds the products of one group of byte weights.
-func dots8(k gemmKind, w Mem, x reg.Register, dot []vec, ones Mem) {
-	for half := range 2 {
+func (k gemmKind) dots8(w Mem, x reg.Register, dot []vec, halves []int, ones Mem) {
+	for j, half := range halves {
 		s, mag := YMM(), YMM()
 		VMOVDQU(w.Offset(32*half), s)
 		if k.offset {
@@ -175,7 +225,7 @@ func dots8(k gemmKind, w Mem, x reg.Register, dot []vec, ones Mem) {
 				VPMADDUBSW(p, s, p)
 			}
 			VPMADDWD(ones, p, p)
-			VPADDD(p, dot[i][half], dot[i][half])
+			VPADDD(p, dot[i][j], dot[i][j])
 		}
 	}
 }
@@ -184,11 +234,11 @@ func dots8(k gemmKind, w Mem, x reg.Register, dot []vec, ones Mem) {
 // there are, and moves x on. Sums of two products are below 2*31*127, of a whole
 // block in one lane below 2^15 for 4 bits; for 5 bits they move to 32 bits after
 // each product.
-func dots4(k gemmKind, w, x, step reg.Register, dot []vec, ones Mem) {
+func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones Mem) {
 	high := GP64()
 	LEAQ(Mem{Base: x, Index: step, Scale: 4}, high)
 	for g := range 4 {
-		for half := range 2 {
+		for j, half := range halves {
 			lo, hi := YMM(), YMM()
 			VMOVDQU(Mem{Base: w, Disp: 64*g + 32*half}, hi)
 			VPAND(wide("nibbles256", 0x0f0f0f0f), hi, lo)
@@ -199,7 +249,7 @@ func dots4(k gemmKind, w, x, step reg.Register, dot []vec, ones Mem) {
 				fifthBits(Mem{Base: w, Disp: 256 + 8*(g+4) + 4*half}, hi)
 			}
 			for i := range dot {
-				d := dot[i][half]
+				d := dot[i][j]
 				for _, part := range []struct {
 					x reg.Register
 					w reg.VecVirtual

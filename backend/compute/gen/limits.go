@@ -8,6 +8,7 @@ import (
 
 // limits writes the loops that measure the peaks of the machine.
 func limits() {
+	limits256()
 	TEXT("readAVX512", NOSPLIT, "func(p *byte, n int)")
 	Pragma("noescape")
 	Doc("readAVX512 reads n bytes, a positive multiple of 1024.")
@@ -61,6 +62,58 @@ func peak(n reg.Register, op func(acc, x reg.VecVirtual)) {
 	Label("loop")
 	for j := range acc {
 		op(acc[j], x)
+	}
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// limits256 writes those for processors without AVX-512. Products of bytes are as exact
+// there as the kernels need them: pairs are added in 16 bits, then in 32.
+func limits256() {
+	TEXT("readAVX2", NOSPLIT, "func(p *byte, n int)")
+	Pragma("noescape")
+	Doc("readAVX2 reads n bytes, a positive multiple of 1024.")
+	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
+	Label("loop")
+	y := YMM()
+	for j := range 32 {
+		VMOVDQU(Mem{Base: p, Disp: 32 * j}, y)
+	}
+	ADDQ(U32(1024), p)
+	SUBQ(U32(1024), n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+
+	TEXT("dotPeakAVX2", NOSPLIT, "func(n int)")
+	Doc("dotPeakAVX2 does 32 multiply-adds of bytes 12*n times: VPMADDUBSW, VPMADDWD and VPADDD.")
+	n = Load(Param("n"), GP64())
+	peak256(n, func(acc, x, t reg.VecVirtual) {
+		VPMADDUBSW(x, x, t)
+		VPMADDWD(x, t, t)
+		VPADDD(t, acc, acc)
+	})
+
+	TEXT("floatPeakAVX2", NOSPLIT, "func(n int)")
+	Doc("floatPeakAVX2 executes 12*n VFMADD231PS, of 8 multiply-adds each.")
+	n = Load(Param("n"), GP64())
+	peak256(n, func(acc, x, _ reg.VecVirtual) { VFMADD231PS(x, x, acc) })
+}
+
+func peak256(n reg.Register, op func(acc, x, t reg.VecVirtual)) {
+	x := YMM()
+	VPXOR(x, x, x)
+	var acc [12]reg.VecVirtual
+	for j := range acc {
+		acc[j] = YMM()
+		VPXOR(acc[j], acc[j], acc[j])
+	}
+	t := []reg.VecVirtual{YMM(), YMM(), YMM()}
+	Label("loop")
+	for j := range acc {
+		op(acc[j], x, t[j%len(t)])
 	}
 	DECQ(n)
 	JNZ(LabelRef("loop"))

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+
 	. "github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
@@ -55,11 +57,18 @@ func softmax(i isa, leave int) {
 	}
 	acc := i.vec()
 	acc.zero()
+	if i == avx2 {
+		exps256(s, n, m, acc, leave)
+		Store(fold(acc, vaddOp), Return("sum"))
+		VZEROUPPER()
+		RET()
+		return
+	}
 	loop16("exp", n, func() {
 		x := i.vec()
 		x.load(Mem{Base: s})
 		sub(x, mv, x)
-		i.exp2(x)
+		exp2(x)
 		switch leave {
 		case pairedWeights:
 			for range 2 { // softmaxLines
@@ -75,7 +84,7 @@ func softmax(i isa, leave int) {
 			VADDPS(reg.Z31, acc[0], acc[0])
 			return
 		case roundedWeights:
-			i.roundBrain(x)
+			roundBrain(x)
 		}
 		add(acc, x, acc)
 		x.store(Mem{Base: s})
@@ -83,6 +92,66 @@ func softmax(i isa, leave int) {
 	Store(fold(acc, vaddOp), Return("sum"))
 	VZEROUPPER()
 	RET()
+}
+
+// exps256 replaces the n scores at s by the powers of 2 of what they are above m, and
+// adds them to acc. The steps are those of exp2 and roundBrain, of 32 scores at a time
+// where there are: each waits for the one before, and two registers alone would leave
+// the processor idle.
+func exps256(s, n reg.Register, m reg.VecVirtual, acc vec, leave int) {
+	top := YMM()
+	VBROADCASTSS(m.AsX(), top)
+	CMPQ(n, Imm(32))
+	JLT(LabelRef("rest"))
+	Label("exp32")
+	exps(4, s, top, acc, leave)
+	ADDQ(U32(128), s)
+	SUBQ(Imm(32), n)
+	CMPQ(n, Imm(32))
+	JGE(LabelRef("exp32"))
+	Label("rest")
+	TESTQ(n, n)
+	JZ(LabelRef("sum"))
+	exps(2, s, top, acc, leave)
+	Label("sum")
+}
+
+// exps does so many registers of exps256.
+func exps(regs int, s reg.Register, top reg.VecVirtual, acc vec, leave int) {
+	x, n, p := make(vec, regs), make(vec, regs), make(vec, regs)
+	all := func(f func(j int)) { each(f, x) }
+	float := func(name string, v float32) Mem { return wide(name, math.Float32bits(v)) }
+	at := func(j int) Mem { return Mem{Base: s, Disp: 32 * j} }
+	magic := float("exp2WideMagic", 3<<22)
+	all(func(j int) { x[j], n[j], p[j] = YMM(), YMM(), YMM() })
+	all(func(j int) { VMOVUPS(at(j), x[j]) })
+	all(func(j int) { VSUBPS(top, x[j], x[j]) })
+	all(func(j int) { VADDPS(magic, x[j], n[j]) })
+	all(func(j int) { VSUBPS(magic, n[j], p[j]) })
+	all(func(j int) { VSUBPS(p[j], x[j], x[j]) }) // r
+	all(func(j int) { VMOVUPS(float("exp2Wide4", 0.00958285), p[j]) })
+	for _, c := range []struct {
+		name string
+		v    float32
+	}{{"exp2Wide3", 0.05590642}, {"exp2Wide2", 0.24024099}, {"exp2Wide1", 0.69312419}, {"exp2Wide0", 1}} {
+		all(func(j int) { VFMADD213PS(float(c.name, c.v), x[j], p[j]) })
+	}
+	all(func(j int) { VPSLLD(Imm(23), n[j], n[j]) })
+	all(func(j int) { VPADDD(n[j], p[j], p[j]) })
+	// What is too small becomes zero. There is no register to keep which is.
+	all(func(j int) { VMOVUPS(at(j), x[j]) })
+	all(func(j int) { VSUBPS(top, x[j], x[j]) })
+	all(func(j int) { VCMPPS(Imm(13), float("exp2Least", -125), x[j], x[j]) })
+	all(func(j int) { VANDPS(x[j], p[j], p[j]) })
+	if leave == roundedWeights {
+		all(func(j int) { VPSRLD(Imm(16), p[j], n[j]) })
+		all(func(j int) { VPAND(wide("ones32", 1), n[j], n[j]) })
+		all(func(j int) { VPADDD(wide("brainHalf256", 0x7fff), n[j], n[j]) })
+		all(func(j int) { VPADDD(n[j], p[j], p[j]) })
+		all(func(j int) { VPAND(wide("upperHalf", 0xffff0000), p[j], p[j]) })
+	}
+	all(func(j int) { VADDPS(p[j], acc[j%2], acc[j%2]) })
+	all(func(j int) { VMOVUPS(p[j], at(j)) })
 }
 
 // toBrain emits VCVTNEPS2BF16 from Z31 to Y15, which neither avo nor the Go
@@ -95,27 +164,13 @@ func toBrain() {
 
 // roundBrain rounds finite values to bfloat16, to nearest even, as roundBrain in
 // half.go does; subnormal numbers do not occur.
-func (i isa) roundBrain(x vec) {
-	t := i.vec()
-	for j := range x {
-		VPSRLD(Imm(16), x[j], t[j])
-	}
-	if i == avx512 {
-		VPANDD_BCST(constant("int1", U32(1)), t[0], t[0])
-	} else {
-		for j := range t {
-			VPAND(wide("ones32", 1), t[j], t[j])
-		}
-	}
-	i.withConst(VPADDD, VPADDD_BCST, constant("brainHalf", U32(0x7fff)), t, t)
-	for j := range x {
-		VPADDD(t[j], x[j], x[j])
-		if i == avx512 {
-			VPANDD_BCST(constant("upper", U32(0xffff0000)), x[j], x[j])
-		} else {
-			VPAND(wide("upperHalf", 0xffff0000), x[j], x[j])
-		}
-	}
+func roundBrain(x vec) {
+	t := avx512.vec()
+	VPSRLD(Imm(16), x[0], t[0])
+	VPANDD_BCST(constant("int1", U32(1)), t[0], t[0])
+	VPADDD_BCST(constant("brainHalf", U32(0x7fff)), t[0], t[0])
+	VPADDD(t[0], x[0], x[0])
+	VPANDD_BCST(constant("upper", U32(0xffff0000)), x[0], x[0])
 }
 
 func vmaxOp(ops ...Op) { VMAXPS(ops...) }

@@ -113,54 +113,24 @@ func (i isa) exp(x vec) {
 	}
 }
 
-// exp2 replaces x by exp2f(x), see there for the steps.
-func (i isa) exp2(x vec) {
-	low := expMem("exp2Low", -125)
-	var keepK reg.OpmaskVirtual
-	var keep vec
-	if i == avx512 {
-		keepK = K()
-		VCMPPS_BCST(Imm(13), low, x[0], keepK)
-	} else {
-		keep = i.vec()
-		l := YMM()
-		VBROADCASTSS(low, l)
-		for j := range x {
-			VCMPPS(Imm(13), l, x[j], keep[j])
-		}
-	}
-	n, p := i.vec(), i.vec()
+// exp2 replaces x by exp2f(x), see there for the steps; for AVX2 see exps256.
+func exp2(x vec) {
+	keep := K()
+	VCMPPS_BCST(Imm(13), expMem("exp2Low", -125), x[0], keep)
+	n, p := avx512.vec(), avx512.vec()
 	magic := expMem("expMagic", 3<<22)
-	i.addConst(magic, x, n)
-	i.subConst(magic, n, p)
+	avx512.addConst(magic, x, n)
+	avx512.subConst(magic, n, p)
 	sub(x, p, x) // r
-	for j := range n {
-		VPSLLD(Imm(23), n[j], n[j])
-		VBROADCASTSS(expMem("exp2C4", 0.00958285), p[j])
-	}
+	VPSLLD(Imm(23), n[0], n[0])
+	VBROADCASTSS(expMem("exp2C4", 0.00958285), p[0])
 	for _, c := range []struct {
 		name string
 		v    float64
 	}{{"exp2C3", 0.05590642}, {"exp2C2", 0.24024099}, {"exp2C1", 0.69312419}, {"one", 1}} {
-		m := expMem(c.name, c.v)
-		if i == avx512 {
-			VFMADD213PS_BCST(m, x[0], p[0])
-			continue
-		}
-		k := YMM()
-		VBROADCASTSS(m, k)
-		for j := range p {
-			VFMADD213PS(k, x[j], p[j])
-		}
+		VFMADD213PS_BCST(expMem(c.name, c.v), x[0], p[0])
 	}
-	if i == avx512 {
-		VPADDD_Z(n[0], p[0], keepK, x[0])
-		return
-	}
-	for j := range x {
-		VPADDD(n[j], p[j], x[j])
-		VANDPS(keep[j], x[j], x[j])
-	}
+	VPADDD_Z(n[0], p[0], keep, x[0])
 }
 
 func gate(i isa) {
