@@ -108,7 +108,7 @@ func (w *workspace) chunkForward(segs []segment) {
 			break
 		}
 		w.plans[i].build(segs)
-		w.plans[i].split(w.wantTasks())
+		w.plans[i].split(w.attnParts())
 		w.plans[i].foldAll()
 	}
 	w.reserve()
@@ -186,9 +186,9 @@ func (w *workspace) colPart(piece, cols int) (i, from, to int) {
 	return i, from * compute.PartCols, to * compute.PartCols
 }
 
-// wantTasks is the number of attention tasks, to be done for each kv head, that
+// attnParts is the number of parts of attention, each to be done for all kv heads, that
 // keep all threads busy.
-func (w *workspace) wantTasks() int {
+func (w *workspace) attnParts() int {
 	heads := w.m.cfg.KVHeads
 	return (8*w.m.pool.Threads() + heads - 1) / heads
 }
@@ -224,7 +224,7 @@ func (w *workspace) lastKeys(n int) int {
 	w.toks = w.toks[:len(w.outs)]
 	if len(w.outs) > 0 {
 		w.plan().build(w.outSegs)
-		w.plan().split(w.wantTasks())
+		w.plan().split(w.attnParts())
 		w.plan().foldAll()
 	}
 	return len(w.outs)

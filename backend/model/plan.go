@@ -147,21 +147,27 @@ func (p *plan) emit(segs []segment, s0, s1 int) {
 	}
 }
 
-// split cuts tasks over many spans until there are enough of them to keep all
-// threads busy, at the ends of page groups: what is within one lies together.
-func (p *plan) split(want int) {
-	for len(p.tasks) > 0 && len(p.tasks) < want {
-		n := len(p.tasks)
-		for i := range n {
+// work is a measure of the time that the task takes: queries times positions, and what
+// there is to do for a span however few queries there are.
+func (t *attnTask) work() int { return (t.s1 - t.s0) * (t.n + 1) }
+
+// split cuts tasks over many spans until none is more than one of so many parts of all
+// the work, at the ends of page groups: what is within one lies together. A long trunk
+// beside short branches would else be the work of one thread.
+func (p *plan) split(parts int) {
+	whole := 0
+	for i := range p.tasks {
+		whole += p.tasks[i].work()
+	}
+	for i := 0; i < len(p.tasks); i++ {
+		for p.tasks[i].work()*parts > whole {
 			t := p.tasks[i]
-			if mid := (t.s0 + t.s1) / 2 / groupSpans * groupSpans; mid > t.s0 {
-				p.tasks[i].s1 = mid
-				t.s0 = mid
-				p.tasks = append(p.tasks, t)
+			mid := (t.s0 + t.s1) / 2 / groupSpans * groupSpans
+			if mid <= t.s0 {
+				break
 			}
-		}
-		if len(p.tasks) == n {
-			return
+			p.tasks[i].s1, t.s0 = mid, mid
+			p.tasks = append(p.tasks, t)
 		}
 	}
 }
