@@ -208,6 +208,49 @@ func TestGemmKernels(t *testing.T) {
 	})
 }
 
+// TestGemmExtremes: where weights and activations are all as large as they can be, of
+// either sign, no sum of products overflows.
+func TestGemmExtremes(t *testing.T) {
+	tiers(t, func(t *testing.T) {
+		for kind := Int8; kind < kinds; kind++ {
+			const rows, cols = 2 * PanelRows, 96
+			most := uint8(255)
+			switch kind {
+			case Int4, Int4Min:
+				most = 15
+			case Int5, Int5Min:
+				most = 31
+			}
+			m := NewMatrix(kind, rows, cols, make([]byte, MatrixBytes(kind, rows, cols)))
+			for i := range rows {
+				blocks := make([]Block, cols/BlockCols)
+				for b := range blocks {
+					blocks[b].D, blocks[b].M = [2]float32{1, 1}, [2]float32{-1, -1}
+					for j := range blocks[b].Q {
+						blocks[b].Q[j] = most * uint8((i+i/4*j)%2) // all zero, all the most, or in turn
+					}
+				}
+				m.SetBlocks(i, blocks)
+			}
+			for n := 1; n <= 9; n++ {
+				x := NewActs(n, cols)
+				x.Reset(n, cols)
+				for i := range n {
+					row := make([]float32, cols)
+					for j := range row {
+						row[j] = float32(1 - 2*((i+i/4*j)%2))
+					}
+					x.SetRow(i, row, 1<<forms-1)
+				}
+				got, want := make([]float32, n*rows), make([]float32, n*rows)
+				m.Mul(got, rows, x, 0, m.Panels())
+				withGo(func() { m.Mul(want, rows, x, 0, m.Panels()) })
+				sameBits(t, fmt.Sprintf("%v, %d tokens", kind, n), got, want)
+			}
+		}
+	})
+}
+
 // TestGemmRuns: products over some of the panels, none of them, and more than a call
 // takes, and with a destination for each token, are those of one panel at a time.
 func TestGemmRuns(t *testing.T) {
@@ -220,7 +263,7 @@ func TestGemmRuns(t *testing.T) {
 				t.Fatalf("%v: %d of %d panels a call", kind, per, m.Panels())
 			}
 			stride := m.Panels() * PanelRows
-			for _, n := range []int{1, 3, 8, 9} {
+			for _, n := range []int{1, 2, 3, 8, 9} {
 				x := randActs(r, n, cols)
 				want := make([]float32, n*stride)
 				withGo(func() { m.Mul(want, stride, x, 0, m.Panels()) })

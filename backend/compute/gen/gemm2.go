@@ -231,13 +231,23 @@ func (k gemmKind) dots8(w Mem, x reg.Register, dot []vec, halves []int, ones Mem
 }
 
 // dots4 adds the products of a block of 4-bit weights, with their fifth bits if
-// there are, and moves x on. Sums of two products are below 2*31*127, of a whole
-// block in one lane below 2^15 for 4 bits; for 5 bits they move to 32 bits after
-// each product.
+// there are, and moves x on. They are added in 16 bits first: the eight of a lane are
+// below 8*2*15*127, with a fifth bit four below 4*2*31*127.
 func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones Mem) {
 	high := GP64()
 	LEAQ(Mem{Base: x, Index: step, Scale: 4}, high)
+	sum := dot
+	flush := 4 // groups whose products fit
+	if k.fifth {
+		flush = 2
+	}
 	for g := range 4 {
+		if k.fifth && g%flush == 0 {
+			sum = make([]vec, len(dot))
+			for i := range sum {
+				sum[i] = zeros256(len(halves))
+			}
+		}
 		for j, half := range halves {
 			lo, hi := YMM(), YMM()
 			VMOVDQU(Mem{Base: w, Disp: 64*g + 32*half}, hi)
@@ -249,7 +259,6 @@ func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones M
 				fifthBits(Mem{Base: w, Disp: 256 + 8*(g+4) + 4*half}, hi)
 			}
 			for i := range dot {
-				d := dot[i][j]
 				for _, part := range []struct {
 					x reg.Register
 					w reg.VecVirtual
@@ -257,26 +266,25 @@ func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones M
 					p := YMM()
 					VPBROADCASTD(Mem{Base: part.x, Disp: 4 * i}, p)
 					VPMADDUBSW(p, part.w, p)
-					if k.fifth {
-						VPMADDWD(ones, p, p)
-						VPADDD(p, d, d)
-					} else {
-						VPADDW(p, d, d)
-					}
+					VPADDW(p, sum[i][j], sum[i][j])
 				}
 			}
 		}
 		ADDQ(step, x)
 		ADDQ(step, high)
-	}
-	LEAQ(Mem{Base: x, Index: step, Scale: 4}, x)
-	for i := range dot {
-		for _, r := range dot[i] {
-			if !k.fifth {
+		if g%flush < flush-1 {
+			continue
+		}
+		for i := range dot {
+			for j, r := range sum[i] {
 				VPMADDWD(ones, r, r)
+				if k.fifth {
+					VPADDD(r, dot[i][j], dot[i][j])
+				}
 			}
 		}
 	}
+	LEAQ(Mem{Base: x, Index: step, Scale: 4}, x)
 }
 
 // fifthBits adds 16 to the bytes of v whose bit is set in the 32 bits at m.
