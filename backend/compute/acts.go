@@ -232,8 +232,9 @@ func scaleOf(form Form, x []float32) (inv, scale float32) {
 // throughHalf rounds f to a half float.
 func throughHalf(f float32) float32 { return halfToFloat(floatToHalf(f)) }
 
-// roundEven rounds to the nearest integer, ties to even, for |v| < 2^22.
+// roundEven rounds to the nearest integer, ties to even, for |v| < 2^22. A product that
+// is handed to it is rounded first: fused with the sum, it might become its neighbour.
 func roundEven(v float32) int32 {
 	const magic = 3 << 22 // pushes the fraction out of the significand
-	return int32(math.Float32bits(float32(v+magic))&0x7fffff) - 1<<22
+	return int32(math.Float32bits(float32(v)+magic)&0x7fffff) - 1<<22
 }

@@ -123,7 +123,7 @@ func (r *rope) yarn(base float64, dim int, factor, orig, fast, slow, att float64
 		keep := 1 - min(1, max(0, ramp))
 		r.freq[i] *= keep + (1-keep)/factor
 	}
-	r.mag = att * (1 + 0.1*math.Log(factor))
+	r.mag = att * (1 + float64(0.1*math.Log(factor)))
 }
 
 // angles writes the cosines and sines of a position, [RopeDim/2] each.
