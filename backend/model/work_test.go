@@ -1,6 +1,11 @@
 package model
 
-import "testing"
+import (
+	"math"
+	"testing"
+
+	"github.com/coppice-run/coppice/backend/gguf"
+)
 
 func TestWork(t *testing.T) {
 	s := tinySpecs()["gemma3"] // 7 layers, one of them global; window 40
@@ -32,4 +37,61 @@ func TestWork(t *testing.T) {
 	if _, err := m.Products(chunkTokens + 1); err == nil {
 		t.Error("no error for too many tokens")
 	}
+}
+
+// TestTokenCost: near the start another token costs its products beside the weights,
+// which it does not read again; far away it costs its attention beside keys and values,
+// which it does. Weights that the processor's cache holds are read four times as fast,
+// and the experts that a token picks are read for it alone.
+func TestTokenCost(t *testing.T) {
+	specs := tinySpecs()
+	large := specs["llama"]
+	large.vocab = 1 << 16 // 16 MiB of the output, and as much of embeddings
+	experts := specs["llama"]
+	experts.experts = 4
+	q8 := specs["llama"]
+	q8.types = []gguf.Type{gguf.Q8_0}
+	for _, c := range []struct {
+		name      string
+		spec      tinySpec
+		near, far float64
+	}{
+		// Four bytes a product from memory; 4 from the cache in the time of one.
+		{"weights in memory", large, macTime / 4, attendTime * 2 * 2 / 4},
+		{"weights in the cache", specs["llama"], macTime, attendTime * 2 * 2 / 4},
+		{"weights in 8 bits", q8, macTime * 32 / 34 * 4, attendTime * 2 * 2 / 4},
+		// Two queries share a key and a value of 16, each with a scale of two bytes in 32.
+		{"keys and values in 8 bits", specs["llama"].int8(), macTime, attendTime * 2 * 2 * 16 / (2 * (32 + 2))},
+		{"a key and a value for each query", specs["qwen3"], macTime, attendTime * 2 / 4},
+		{"four queries for one", specs["gemma3"], macTime, attendTime * 2 * 4 / 4},
+		{"sixteen queries for one", specs["gemma3"].wide(16), macTime, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := c.spec.load(t, 1, 1)
+			if got := m.TokenCost(0); math.Abs(got/c.near-1) > 0.01 {
+				t.Errorf("%v near the start, want %v", got, c.near)
+			}
+			if got := m.TokenCost(1 << 30); math.Abs(got/c.far-1) > 0.01 {
+				t.Errorf("%v far away, want %v", got, c.far)
+			}
+			last := 0.0
+			for depth := 0; depth < 1<<20; depth = 2*depth + 1 {
+				got := m.TokenCost(depth)
+				if got <= 0 || got > 1 || c.far > c.near && got < last {
+					t.Errorf("%v at depth %d, %v before", got, depth, last)
+				}
+				last = got
+			}
+		})
+	}
+	alike, picked := specs["llama"].load(t, 1, 1).TokenCost(0), experts.load(t, 1, 1).TokenCost(0)
+	if picked < 4*alike || picked > 1 {
+		t.Errorf("%v with experts of its own, %v without", picked, alike)
+	}
+}
+
+// wide is the spec with so many heads.
+func (s tinySpec) wide(heads int) tinySpec {
+	s.heads = heads
+	return s
 }
