@@ -11,15 +11,15 @@ import (
 	"github.com/coppice-run/coppice/backend/model"
 )
 
-// TestRealModelMatrix: on real models, ids and log-probabilities (which are sums over
-// all logits) of a few requests are the same bits alone and cold as in every other
-// way of computing them: in a batch of 32, warm, in pieces of a few tokens, on one
-// thread or two, with and without jump-forward, drafts and options computed ahead, on
-// a device that works by itself, on a pool that makes them lose their pages, and
-// resumed from some of their tokens.
+// TestRealModelMatrix: on real models, ids and log-probabilities of a few requests are
+// the same bits alone and cold as in every other way of computing them: in a batch of
+// 32, warm, in pieces of some tokens, on one thread or two, with and without
+// jump-forward, drafts and options computed ahead, on a device that works by itself, on
+// a pool that makes them lose their pages, and resumed from some of their tokens. And
+// all logits that any of these computes are the same bits behind the same tokens.
 func TestRealModelMatrix(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: runs real models eleven times")
+		t.Skip("-short: runs real models twelve times")
 	}
 	for _, c := range []struct {
 		name string
@@ -61,9 +61,20 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 		}
 		return answer{res.Part.Text, res.Part.Tokens, res.Logprobs}
 	}
+	logits := newLedger()
+	open := func(t *testing.T, cfg Config, threads int, device bool) (*Engine, *ledgerPage) {
+		page := &ledgerPage{ledger: logits, tb: t}
+		return openRealBy(t, name, cfg, model.Options{Threads: threads, KV: kv}, func(m *cpuModel) Model {
+			own := &ledgerModel{m, page}
+			if device {
+				return ahead{own, t}
+			}
+			return own
+		}), page
+	}
 	var want []answer
 	{
-		e := openReal(t, name, Config{Pages: 64}, model.Options{Threads: 1, KV: kv})
+		e, _ := open(t, Config{Pages: 64}, 1, false)
 		for _, r := range requests() {
 			want = append(want, ask(t, e, r))
 			e.Flush()
@@ -84,6 +95,7 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 		{name: "batch of 32", cfg: Config{Pages: 512}, threads: 2, copies: 8},
 		{name: "warm", cfg: Config{Pages: 128}, threads: 2, copies: 1},
 		{name: "pieces of 5 tokens", cfg: Config{Pages: 128, MaxBatchTokens: 5}, threads: 1, copies: 2},
+		{name: "pieces of 37 tokens", cfg: Config{Pages: 128, MaxBatchTokens: 37}, threads: 2, copies: 2},
 		{name: "no jump", cfg: Config{Pages: 128}, threads: 2, copies: 1, noJump: true},
 		{name: "drafts ahead", cfg: Config{Pages: 128, Drafts: 4}, threads: 2, copies: 1},
 		{name: "drafts and options ahead", cfg: Config{Pages: 128, Drafts: 4, Choices: 64}, threads: 2, copies: 1, idsOnly: true, inTurn: true},
@@ -93,7 +105,7 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 		{name: "resumed", cfg: Config{Pages: 256}, threads: 2, copies: 3, resume: true, idsOnly: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := openRealOn(t, name, c.cfg, model.Options{Threads: c.threads, KV: kv}, c.device)
+			e, page := open(t, c.cfg, c.threads, c.device)
 			var wg sync.WaitGroup
 			for n := range c.copies {
 				for i, r := range requests() {
@@ -126,7 +138,11 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 			if c.preempt && e.Stats().Preempted == 0 {
 				t.Error("nothing was preempted")
 			}
-			t.Logf("%d preempted, %d steps", e.Stats().Preempted, e.Stats().Steps)
+			n := page.known()
+			if n < 30 {
+				t.Errorf("only %d logits were computed by another way before", n)
+			}
+			t.Logf("%d preempted, %d steps, %d logits compared", e.Stats().Preempted, e.Stats().Steps, n)
 		})
 	}
 }

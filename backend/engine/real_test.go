@@ -17,11 +17,11 @@ import (
 // openReal opens a model under the folder that COPPICE_MODELS names.
 func openReal(tb testing.TB, name string, cfg Config, opts model.Options) *Engine {
 	tb.Helper()
-	return openRealOn(tb, name, cfg, opts, false)
+	return openRealBy(tb, name, cfg, opts, nil)
 }
 
-// openRealOn is openReal, on a device that works by itself if asked for.
-func openRealOn(tb testing.TB, name string, cfg Config, opts model.Options, device bool) *Engine {
+// openRealBy is openReal with something put around the model, if by is not nil.
+func openRealBy(tb testing.TB, name string, cfg Config, opts model.Options, by func(*cpuModel) Model) *Engine {
 	tb.Helper()
 	dir := os.Getenv("COPPICE_MODELS")
 	if dir == "" {
@@ -32,7 +32,7 @@ func openRealOn(tb testing.TB, name string, cfg Config, opts model.Options, devi
 		tb.Skipf("COPPICE_MODELS: %v", err)
 	}
 	cfg.Check = true
-	if device {
+	if by != nil {
 		f, err := gguf.Open(path)
 		if err != nil {
 			tb.Fatal(err)
@@ -46,7 +46,7 @@ func openRealOn(tb testing.TB, name string, cfg Config, opts model.Options, devi
 		if err != nil {
 			tb.Fatal(err)
 		}
-		cfg.Model = ahead{own, tb}
+		cfg.Model = by(own.(*cpuModel))
 	}
 	e, err := Open(path, cfg, opts)
 	if err != nil {
