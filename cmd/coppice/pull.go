@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
 
@@ -38,9 +42,12 @@ the hub tells one. HF_ENDPOINT names a mirror of the hub, HF_TOKEN a token for i
 			if err != nil {
 				return usageError{err}
 			}
-			client := &hub.Client{Base: os.Getenv("HF_ENDPOINT"), Token: os.Getenv("HF_TOKEN"), Progress: a.progress()}
-			if client.Base == "" {
-				client.Base = defaultHub
+			if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size && sum != "" {
+				return usagef("--sha256 is %q: give the 64 hexadecimal digits of a SHA-256 checksum", sum)
+			}
+			client := &hub.Client{Base: cmp.Or(os.Getenv("HF_ENDPOINT"), defaultHub), Token: os.Getenv("HF_TOKEN"), Progress: a.progress()}
+			if u, err := url.Parse(client.Base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+				return usagef("HF_ENDPOINT is %q: give the address of a mirror, e.g. %s", client.Base, defaultHub)
 			}
 			files, err := client.Files(cmd.Context(), ref)
 			if err != nil {
