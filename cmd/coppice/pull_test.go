@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coppice-run/coppice/backend/gguf"
 	"github.com/coppice-run/coppice/backend/sapling"
 )
 
@@ -126,4 +128,56 @@ func TestPullFromAMirror(t *testing.T) {
 	require.Regexp(t, `m-Q8_0 +llama`, out)
 	require.Regexp(t, `m-Q4_0 +cannot be used: .*at byte`, out)
 	require.Regexp(t, `sapling +llama`, out)
+}
+
+// TestModelInParts: a model that is split writes what it writes as a whole, also where
+// it is named without a folder, and a part that is missing or cut is told by its name.
+func TestModelInParts(t *testing.T) {
+	f, err := gguf.Parse(sapling.GGUF())
+	require.NoError(t, err)
+	dir := t.TempDir()
+	const parts = 3
+	part := func(i int) string { return filepath.Join(dir, fmt.Sprintf("m-%05d-of-%05d.gguf", i, parts)) }
+	var tensors []gguf.Tensor
+	for _, info := range f.Tensors() {
+		tensor, ok := f.Tensor(info.Name)
+		require.True(t, ok, info.Name)
+		tensors = append(tensors, tensor)
+	}
+	for i := 1; i <= parts; i++ {
+		meta := []gguf.KV{{Key: "split.no", Value: uint16(i - 1)}, {Key: "split.count", Value: uint16(parts)}, {Key: "split.tensors.count", Value: int32(len(tensors))}}
+		if i == 1 {
+			meta = append(meta, gguf.MetaOf(f)...)
+		}
+		var b bytes.Buffer
+		require.NoError(t, gguf.Write(&b, meta, tensors[len(tensors)*(i-1)/parts:len(tensors)*i/parts]))
+		require.NoError(t, os.WriteFile(part(i), b.Bytes(), 0o600))
+	}
+	t.Setenv("COPPICE_MODELS", dir)
+	generate := func(model string) (int, string, string) {
+		return coppice(t, "generate", "--model", model, "--prompt", "Alert: Pod web-1", "--max-tokens", "12", "--json")
+	}
+	code, whole, log := generate("sapling")
+	require.Equal(t, 0, code, log)
+	for _, name := range []string{part(1), "m-00001-of-00003"} {
+		code, got, log := generate(name)
+		require.Equal(t, 0, code, log)
+		require.Equal(t, whole, got)
+	}
+	for name, damage := range map[string]func() error{
+		part(2): func() error { return os.Truncate(part(2), 500) },
+		part(3): func() error { return os.Remove(part(3)) },
+	} {
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NoError(t, damage())
+		code, out, log := generate(part(1))
+		require.Equal(t, 1, code, log)
+		require.Empty(t, out)
+		require.Contains(t, log, filepath.Base(name))
+		require.NoError(t, os.WriteFile(name, data, 0o600))
+	}
+	code, _, log = generate(part(2))
+	require.NotEqual(t, 0, code)
+	require.Contains(t, log, "open the first one, m-00001-of-00003.gguf")
 }
