@@ -16,6 +16,20 @@ type Limits struct {
 	BF16GMACs float64 // bfloat16 multiply-adds into float32, 10^9 per second; F32GMACs where there are none
 }
 
+// MACTimes estimates the time that a multiply-add takes, as a share of that of a byte from
+// memory, in the matrix products of a few tokens and in their attention. They go by the
+// kernels in use, as measured on two cores of a server each (AVX-512: Zen 4, AVX2: Zen 1),
+// and so are the same on all machines that have these.
+func MACTimes() (product, attention float64) {
+	switch Tier() {
+	case "avx512bf16", "avx512":
+		return 0.085, 0.34
+	case "avx2":
+		return 0.5, 0.65
+	}
+	return 10, 10 // nothing but the products counts
+}
+
 // MeasureLimits measures with the given number of threads, 0 for one per core.
 // It takes about a third of a second and 256 MiB of memory. Figures are the best
 // of several runs, so that other work on the machine disturbs them little.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/coppice-run/coppice/backend/compute"
 )
 
 // Work is what a token costs at the least, whatever the kernels do: the figures
@@ -41,30 +43,30 @@ func (m *Model) Work(depth int) Work {
 	return w
 }
 
-// The time that a multiply-add takes as a share of that of a byte from memory, in the
-// matrix products of a few tokens and in their attention, as measured; and how much
-// faster weights come that stay in the processor's cache.
+// Weights of fewer bytes than cachedBytes stay in the processor's cache, whence they come
+// so much faster.
 const (
-	macTime     = 0.085
-	attendTime  = 4 * macTime
 	cachedBytes = 16 << 20
 	cachedTimes = 4
 )
 
 // TokenCost estimates what one more token costs in a step of up to eight that sees depth
 // positions, as a share of a step of one token: 0 if it is for free, 1 if it takes a
-// step's time. It goes by what the model is, so it is the same on all machines.
+// step's time. It goes by what the model is and by the kernels in use, see
+// compute.MACTimes, so it does not vary from run to run.
 func (m *Model) TokenCost(depth int) float64 {
 	w := m.Work(depth)
 	read := float64(w.WeightBytes)
 	if w.WeightBytes < cachedBytes {
 		read /= cachedTimes
 	}
-	more := macTime*float64(w.MatrixMACs+w.OutputMACs) + attendTime*float64(w.AttentionMACs)
+	product, attention := compute.MACTimes()
+	products := product * float64(w.MatrixMACs+w.OutputMACs)
+	more := products + attention*float64(w.AttentionMACs)
 	if n := m.cfg.Experts; n > 0 { // it takes experts of its own
 		more += float64(m.storedExperts) * float64(m.cfg.ExpertsUsed) / float64(n)
 	}
-	return min(1, more/(read+float64(w.KVBytes)))
+	return min(1, more/(max(read, products)+float64(w.KVBytes)))
 }
 
 // weights returns the number of weights of a matrix.
