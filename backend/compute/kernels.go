@@ -1,5 +1,24 @@
 package compute
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// tierNames are what COPPICE_CPU may be set to, the fastest last.
+var tierNames = [...]string{"go", "avx2", "avx512", "avx512bf16"}
+
+// CheckTier returns an error that says what COPPICE_CPU may be set to, if name is none of
+// it; nothing is all that the processor has.
+func CheckTier(name string) error {
+	if name == "" || slices.Contains(tierNames[:], name) {
+		return nil
+	}
+	return fmt.Errorf("COPPICE_CPU is %q: set it to %s, or to nothing for the best that the processor has",
+		name, strings.Join(tierNames[:], ", "))
+}
+
 // Span is the number of positions over which one partial softmax runs. Spans
 // start at multiples of Span.
 const Span = 256

@@ -5,6 +5,7 @@ package compute
 import (
 	"math"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -27,15 +28,10 @@ var (
 	use  = best
 )
 
-// tierNames are what COPPICE_CPU may be set to.
-var tierNames = [...]string{"go", "avx2", "avx512", "avx512bf16"}
-
 // wanted returns the highest tier that the user allows.
 func wanted(name string) tier {
-	for i, n := range tierNames {
-		if n == name {
-			return tier(i)
-		}
+	if i := slices.Index(tierNames[:], name); i >= 0 {
+		return tier(i)
 	}
 	return tierBF16
 }

@@ -118,7 +118,7 @@ func (s *sampler) adjust(logits []float32) {
 		}
 	}
 	for t, n := range s.output {
-		logits[t] -= float32(s.p.FrequencyPenalty*float64(n) + s.p.PresencePenalty)
+		logits[t] -= float32(float64(s.p.FrequencyPenalty*float64(n)) + s.p.PresencePenalty)
 	}
 	for t, b := range s.p.LogitBias {
 		logits[t] += float32(b)
@@ -142,10 +142,11 @@ func (s *sampler) weigh(logits []float32, allowed []uint64, top float32) {
 	defer func() { s.buf = s.entries }()
 	t := s.p.Temperature
 	// Less than e^-32 of the best is never drawn. What min-p would drop in the
-	// end need not be sorted before, unless top-p counts it.
-	floor := float64(top) - 32*t
+	// end need not be sorted before, unless top-p counts it. The conversions keep the
+	// compiler of some processors from fusing products and sums.
+	floor := float64(top) - float64(32*t)
 	if s.p.MinP > 0 && (s.p.TopP == 0 || s.p.TopP == 1) {
-		floor = max(floor, float64(top)+t*math.Log(s.p.MinP))
+		floor = max(floor, float64(top)+float64(t*math.Log(s.p.MinP)))
 	}
 	add := func(i int) {
 		if l := float64(logits[i]); l >= floor {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-run/coppice/backend"
+	"github.com/coppice-run/coppice/backend/compute"
 	"github.com/coppice-run/coppice/lang"
 	"github.com/coppice-run/coppice/runtime"
 )
@@ -35,7 +36,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	root.SetErr(errOut)
 	started := false
 	wrap(root, &started)
-	err := root.ExecuteContext(ctx)
+	err := compute.CheckTier(os.Getenv("COPPICE_CPU"))
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if err != nil && (!started || inputIsWrong(err)) {
 		err = usageError{err}
 	}
