@@ -17,28 +17,34 @@ import (
 type ledger struct {
 	mu   sync.Mutex
 	seed maphash.Seed
-	seen map[uint64]uint64 // hash of logits by hash of tokens
+	seen map[uint64]logged // by hash of tokens
 }
 
-func newLedger() *ledger { return &ledger{seed: maphash.MakeSeed(), seen: map[uint64]uint64{}} }
+// logged is a hash of logits, and whose model computed them first.
+type logged struct {
+	logits uint64
+	by     *ledgerEntry
+}
+
+func newLedger() *ledger { return &ledger{seed: maphash.MakeSeed(), seen: map[uint64]logged{}} }
 
 // ledgerModel is a model whose passes go through a ledger.
 type ledgerModel struct {
 	*cpuModel
-	*ledgerPage
+	*ledgerEntry
 }
 
-// ledgerPage is what one engine adds to a ledger.
-type ledgerPage struct {
+// ledgerEntry is what one engine adds to a ledger.
+type ledgerEntry struct {
 	*ledger
 	tb    testing.TB
-	again int // logits that were known
+	again int // logits that another had computed before
 }
 
 // ledgerKV knows which token is where, as the model's pages do.
 type ledgerKV struct {
 	*cpuKV
-	page  *ledgerPage
+	entry *ledgerEntry
 	slots [][model.PageSize]backend.Token
 }
 
@@ -48,7 +54,7 @@ func (m *ledgerModel) NewKV(pages int) (KV, error) {
 		return nil, err
 	}
 	own := kv.(*cpuKV)
-	return &ledgerKV{own, m.ledgerPage, make([][model.PageSize]backend.Token, own.Pages())}, nil
+	return &ledgerKV{own, m.ledgerEntry, make([][model.PageSize]backend.Token, own.Pages())}, nil
 }
 
 func (kv *ledgerKV) CopyPage(dst, src int32, tokens int) {
@@ -66,14 +72,14 @@ func (kv *ledgerKV) Forward(b *model.Batch, logits [][]float32) error {
 			kv.slots[row.Pages[(row.Start+i)/model.PageSize]][(row.Start+i)%model.PageSize] = token
 		}
 		var h maphash.Hash
-		h.SetSeed(kv.page.seed)
+		h.SetSeed(kv.entry.seed)
 		pos := 0
 		for _, i := range row.Outputs {
 			for ; pos <= row.Start+i; pos++ {
 				token := kv.slots[row.Pages[pos/model.PageSize]][pos%model.PageSize]
 				h.Write(binary.LittleEndian.AppendUint32(nil, uint32(token)))
 			}
-			kv.page.add(h.Sum64(), pos, logits[out])
+			kv.entry.add(h.Sum64(), pos, logits[out])
 			out++
 		}
 	}
@@ -81,27 +87,30 @@ func (kv *ledgerKV) Forward(b *model.Batch, logits [][]float32) error {
 }
 
 // add compares the logits behind n tokens with those that are known.
-func (p *ledgerPage) add(tokens uint64, n int, logits []float32) {
+func (e *ledgerEntry) add(tokens uint64, n int, logits []float32) {
 	bits := make([]byte, 0, 4*len(logits))
 	for _, l := range logits {
 		bits = binary.LittleEndian.AppendUint32(bits, math.Float32bits(l))
 	}
-	got := maphash.Bytes(p.seed, bits)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	want, ok := p.seen[tokens]
+	got := maphash.Bytes(e.seed, bits)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	want, ok := e.seen[tokens]
 	if !ok {
-		p.seen[tokens] = got
+		e.seen[tokens] = logged{got, e}
 		return
 	}
-	if p.again++; got != want {
-		p.tb.Errorf("the logits behind %d tokens are others than before", n)
+	if want.by != e {
+		e.again++
+	}
+	if got != want.logits {
+		e.tb.Errorf("the logits behind %d tokens are others than before", n)
 	}
 }
 
-// known is how many logits were compared so far.
-func (p *ledgerPage) known() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.again
+// known is how many logits were compared so far with those of another.
+func (e *ledgerEntry) known() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.again
 }

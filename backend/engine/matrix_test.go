@@ -62,15 +62,15 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 		return answer{res.Part.Text, res.Part.Tokens, res.Logprobs}
 	}
 	logits := newLedger()
-	open := func(t *testing.T, cfg Config, threads int, device bool) (*Engine, *ledgerPage) {
-		page := &ledgerPage{ledger: logits, tb: t}
+	open := func(t *testing.T, cfg Config, threads int, device bool) (*Engine, *ledgerEntry) {
+		entry := &ledgerEntry{ledger: logits, tb: t}
 		return openRealBy(t, name, cfg, model.Options{Threads: threads, KV: kv}, func(m *cpuModel) Model {
-			own := &ledgerModel{m, page}
+			own := &ledgerModel{m, entry}
 			if device {
 				return ahead{own, t}
 			}
 			return own
-		}), page
+		}), entry
 	}
 	var want []answer
 	{
@@ -105,7 +105,7 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 		{name: "resumed", cfg: Config{Pages: 256}, threads: 2, copies: 3, resume: true, idsOnly: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e, page := open(t, c.cfg, c.threads, c.device)
+			e, entry := open(t, c.cfg, c.threads, c.device)
 			var wg sync.WaitGroup
 			for n := range c.copies {
 				for i, r := range requests() {
@@ -138,7 +138,7 @@ func realMatrix(t *testing.T, name string, kv model.KVType) {
 			if c.preempt && e.Stats().Preempted == 0 {
 				t.Error("nothing was preempted")
 			}
-			n := page.known()
+			n := entry.known()
 			if n < 30 {
 				t.Errorf("only %d logits were computed by another way before", n)
 			}

@@ -164,6 +164,9 @@ func (p *plan) split(parts int) {
 			t := p.tasks[i]
 			mid := (t.s0 + t.s1) / 2 / groupSpans * groupSpans
 			if mid <= t.s0 {
+				mid += groupSpans
+			}
+			if mid >= t.s1 {
 				break
 			}
 			p.tasks[i].s1, t.s0 = mid, mid

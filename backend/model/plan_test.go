@@ -39,7 +39,7 @@ func TestSplit(t *testing.T) {
 			if a.s0%groupSpans != 0 && !ends[a.s0] || a.s1%groupSpans != 0 && !ends[a.s1] {
 				t.Errorf("%d parts of %v: %v is cut within a group", parts, tasks, *a)
 			}
-			if cut := (a.s0 + a.s1) / 2 / groupSpans * groupSpans; cut > a.s0 && a.work()*parts > whole {
+			if end := (a.s0/groupSpans + 1) * groupSpans; end < a.s1 && a.work()*parts > whole {
 				t.Errorf("%d parts of %v: %v is more than a part", parts, tasks, *a)
 			}
 		}

@@ -46,7 +46,7 @@ the hub tells one. HF_ENDPOINT names a mirror of the hub, HF_TOKEN a token for i
 				return usagef("--sha256 is %q: give the 64 hexadecimal digits of a SHA-256 checksum", sum)
 			}
 			client := &hub.Client{Base: cmp.Or(os.Getenv("HF_ENDPOINT"), defaultHub), Token: os.Getenv("HF_TOKEN"), Progress: a.progress()}
-			if u, err := url.Parse(client.Base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			if u, err := url.Parse(client.Base); ref.URL == "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 				return usagef("HF_ENDPOINT is %q: give the address of a mirror, e.g. %s", client.Base, defaultHub)
 			}
 			files, err := client.Files(cmd.Context(), ref)

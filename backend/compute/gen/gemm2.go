@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// For up to farTokens256 tokens the kernels fetch weights that lie far256 bytes ahead.
+// For up to farTokens256 tokens the kernels of quantised weights fetch those that lie far256 bytes ahead.
 const farTokens256, far256 = 2, 4096
 
 // wide places a 32-byte constant of eight equal words in read-only data.
@@ -26,7 +26,8 @@ func wide(name string, word uint32) Mem {
 
 // gemm256 writes the AVX2 kernel of a kind: up to 4 tokens of a tile that has step
 // tokens, by panels of 16 rows. One or two tokens, where the weights come from memory,
-// take panels that lie one behind the other; more take one panel.
+// take panels that lie one behind the other; three or four of quantised weights take one
+// panel, whatever the operands say.
 //
 // Sixteen registers hold 16 rows, as two registers, of two tokens, or 8 rows of four:
 // then each half of a panel is read apart, and what it takes to unpack a weight is
@@ -232,7 +233,7 @@ func (k gemmKind) dots8(w Mem, x reg.Register, dot []vec, halves []int, ones Mem
 
 // dots4 adds the products of a block of 4-bit weights, with their fifth bits if
 // there are, and moves x on. They are added in 16 bits first: the eight of a lane are
-// below 8*2*15*127, with a fifth bit four below 4*2*31*127.
+// at most 8*2*15*127, with a fifth bit four at most 4*2*31*127.
 func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones Mem) {
 	high := GP64()
 	LEAQ(Mem{Base: x, Index: step, Scale: 4}, high)
