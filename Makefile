@@ -8,7 +8,7 @@ export ALERT
 
 MODELS ?= .models
 
-.PHONY: build demo test race vet test-aborts test-schedules test-models models eval deploy-check container-check s3-check temporal test-temporal clean
+.PHONY: build demo test test-arm64 race vet test-aborts test-schedules test-models models eval deploy-check container-check s3-check temporal test-temporal clean
 
 build: bin/coppice
 
@@ -23,6 +23,14 @@ demo: build
 
 test:
 	go test $(TESTFLAGS) ./...
+
+# test-arm64 runs the tests of kernels and models for arm64 under QEMU (Debian:
+# qemu-user-static): what they compute is the same there, bit for bit.
+test-arm64:
+	mkdir -p bin
+	for p in compute model; do GOARCH=arm64 CGO_ENABLED=0 go test -c -o bin/$$p.arm64 ./backend/$$p && \
+		(cd backend/$$p && COPPICE_CPU=go qemu-aarch64-static ../../bin/$$p.arm64 -test.short \
+			-test.run 'Kernel|Gemm|Attend|Tier|Families|Allocation|Rope|Reference') || exit 1; done
 
 race:
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...
