@@ -9,24 +9,11 @@ import (
 // limits writes the loops that measure the peaks of the machine.
 func limits() {
 	limits256()
-	TEXT("readAVX512", NOSPLIT, "func(p *byte, n int)")
-	Pragma("noescape")
-	Doc("readAVX512 reads n bytes, a positive multiple of 1024.")
-	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
-	Label("loop")
-	z := ZMM()
-	for j := range 16 {
-		VMOVDQU64(Mem{Base: p, Disp: 64 * j}, z)
-	}
-	ADDQ(U32(1024), p)
-	SUBQ(U32(1024), n)
-	JNZ(LabelRef("loop"))
-	VZEROUPPER()
-	RET()
+	read("readAVX512", 64, func(m Mem) { VMOVDQU64(m, ZMM()) })
 
 	TEXT("dotPeakAVX512", NOSPLIT, "func(n int)")
 	Doc("dotPeakAVX512 executes 16*n VPDPBUSD, of 64 multiply-adds each.")
-	n = Load(Param("n"), GP64())
+	n := Load(Param("n"), GP64())
 	peak(n, func(acc, x reg.VecVirtual) { VPDPBUSD(x, x, acc) })
 
 	TEXT("floatPeakAVX512", NOSPLIT, "func(n int)")
@@ -46,6 +33,23 @@ func limits() {
 		dotBrain(0, 0, 16, j)
 	}
 	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// read writes a loop over memory, by loads of so many bytes.
+func read(name string, bytes int, load func(Mem)) {
+	TEXT(name, NOSPLIT, "func(p *byte, n int)")
+	Pragma("noescape")
+	Doc(name + " reads n bytes, a positive multiple of 1024.")
+	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
+	Label("loop")
+	for at := 0; at < 1024; at += bytes {
+		load(Mem{Base: p, Disp: at})
+	}
+	ADDQ(U32(1024), p)
+	SUBQ(U32(1024), n)
 	JNZ(LabelRef("loop"))
 	VZEROUPPER()
 	RET()
@@ -72,24 +76,11 @@ func peak(n reg.Register, op func(acc, x reg.VecVirtual)) {
 // limits256 writes those for processors without AVX-512. Products of bytes are as exact
 // there as the kernels need them: pairs are added in 16 bits, then in 32.
 func limits256() {
-	TEXT("readAVX2", NOSPLIT, "func(p *byte, n int)")
-	Pragma("noescape")
-	Doc("readAVX2 reads n bytes, a positive multiple of 1024.")
-	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
-	Label("loop")
-	y := YMM()
-	for j := range 32 {
-		VMOVDQU(Mem{Base: p, Disp: 32 * j}, y)
-	}
-	ADDQ(U32(1024), p)
-	SUBQ(U32(1024), n)
-	JNZ(LabelRef("loop"))
-	VZEROUPPER()
-	RET()
+	read("readAVX2", 32, func(m Mem) { VMOVDQU(m, YMM()) })
 
 	TEXT("dotPeakAVX2", NOSPLIT, "func(n int)")
 	Doc("dotPeakAVX2 does 32 multiply-adds of bytes 12*n times: VPMADDUBSW, VPMADDWD and VPADDD.")
-	n = Load(Param("n"), GP64())
+	n := Load(Param("n"), GP64())
 	peak256(n, func(acc, x, t reg.VecVirtual) {
 		VPMADDUBSW(x, x, t)
 		VPMADDWD(x, t, t)
