@@ -40,11 +40,17 @@ func TestServe(t *testing.T) {
 // stop ends it in order.
 func serveBuiltIn(t *testing.T) (url string, stop func()) {
 	t.Helper()
+	return serveModel(t)
+}
+
+// serveModel is serveBuiltIn with more arguments.
+func serveModel(t *testing.T, args ...string) (url string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"serve", "--addr", "127.0.0.1:0"}, nil, in, devNull(t))
+		code <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...), nil, in, devNull(t))
 		in.Close()
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
