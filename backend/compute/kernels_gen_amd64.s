@@ -9874,11 +9874,13 @@ loop2_0:
 	RET
 
 t1:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   24(AX), CX
-	MOVQ   32(AX), BX
-	MOVQ   64(AX), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	MOVQ    24(AX), CX
+	MOVQ    32(AX), BX
+	MOVQ    64(AX), R10
+	VMOVDQU ones16<>+0(SB), Y2
+	VMOVDQU offset128<>+0(SB), Y3
 
 loop1_0:
 	PREFETCHT0   4096(DI)
@@ -9889,153 +9891,153 @@ loop1_0:
 	PREFETCHT0   4416(DI)
 	PREFETCHT0   4480(DI)
 	PREFETCHT0   4544(DI)
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VMOVDQU      (DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      (DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      32(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      64(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      96(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      64(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      96(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      128(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      160(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      128(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      160(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      192(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      224(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      192(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      224(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      256(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      288(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      256(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      288(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      320(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      352(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      320(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      352(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      384(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      416(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      384(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      416(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      448(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      480(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      448(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      480(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VCVTPH2PS    (R9), Y4
-	VCVTPH2PS    16(R9), Y5
-	VCVTDQ2PS    Y2, Y2
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (BX), Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y6, Y5
-	VFMADD231PS  Y2, Y4, Y0
-	VFMADD231PS  Y3, Y5, Y1
+	VCVTPH2PS    (R9), Y6
+	VCVTPH2PS    16(R9), Y7
+	VCVTDQ2PS    Y4, Y4
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS (BX), Y8
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y8, Y7
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y7, Y1
 	ADDQ         $0x00000200, DI
 	ADDQ         $0x20, R9
 	ADDQ         DX, BX
@@ -10059,6 +10061,56 @@ DATA offset128<>+20(SB)/4, $0x80808080
 DATA offset128<>+24(SB)/4, $0x80808080
 DATA offset128<>+28(SB)/4, $0x80808080
 GLOBL offset128<>(SB), RODATA|NOPTR, $32
+
+DATA nibbles256<>+0(SB)/4, $0x0f0f0f0f
+DATA nibbles256<>+4(SB)/4, $0x0f0f0f0f
+DATA nibbles256<>+8(SB)/4, $0x0f0f0f0f
+DATA nibbles256<>+12(SB)/4, $0x0f0f0f0f
+DATA nibbles256<>+16(SB)/4, $0x0f0f0f0f
+DATA nibbles256<>+20(SB)/4, $0x0f0f0f0f
+DATA nibbles256<>+24(SB)/4, $0x0f0f0f0f
+DATA nibbles256<>+28(SB)/4, $0x0f0f0f0f
+GLOBL nibbles256<>(SB), RODATA|NOPTR, $32
+
+DATA sixteens256<>+0(SB)/4, $0x10101010
+DATA sixteens256<>+4(SB)/4, $0x10101010
+DATA sixteens256<>+8(SB)/4, $0x10101010
+DATA sixteens256<>+12(SB)/4, $0x10101010
+DATA sixteens256<>+16(SB)/4, $0x10101010
+DATA sixteens256<>+20(SB)/4, $0x10101010
+DATA sixteens256<>+24(SB)/4, $0x10101010
+DATA sixteens256<>+28(SB)/4, $0x10101010
+GLOBL sixteens256<>(SB), RODATA|NOPTR, $32
+
+DATA fifthBytes<>+0(SB)/4, $0x00000000
+DATA fifthBytes<>+4(SB)/4, $0x00000000
+DATA fifthBytes<>+8(SB)/4, $0x01010101
+DATA fifthBytes<>+12(SB)/4, $0x01010101
+DATA fifthBytes<>+16(SB)/4, $0x02020202
+DATA fifthBytes<>+20(SB)/4, $0x02020202
+DATA fifthBytes<>+24(SB)/4, $0x03030303
+DATA fifthBytes<>+28(SB)/4, $0x03030303
+GLOBL fifthBytes<>(SB), RODATA|NOPTR, $32
+
+DATA fifthBytesHigh<>+0(SB)/4, $0x04040404
+DATA fifthBytesHigh<>+4(SB)/4, $0x04040404
+DATA fifthBytesHigh<>+8(SB)/4, $0x05050505
+DATA fifthBytesHigh<>+12(SB)/4, $0x05050505
+DATA fifthBytesHigh<>+16(SB)/4, $0x06060606
+DATA fifthBytesHigh<>+20(SB)/4, $0x06060606
+DATA fifthBytesHigh<>+24(SB)/4, $0x07070707
+DATA fifthBytesHigh<>+28(SB)/4, $0x07070707
+GLOBL fifthBytesHigh<>(SB), RODATA|NOPTR, $32
+
+DATA fifthMasks<>+0(SB)/4, $0x08040201
+DATA fifthMasks<>+4(SB)/4, $0x80402010
+DATA fifthMasks<>+8(SB)/4, $0x08040201
+DATA fifthMasks<>+12(SB)/4, $0x80402010
+DATA fifthMasks<>+16(SB)/4, $0x08040201
+DATA fifthMasks<>+20(SB)/4, $0x80402010
+DATA fifthMasks<>+24(SB)/4, $0x08040201
+DATA fifthMasks<>+28(SB)/4, $0x80402010
+GLOBL fifthMasks<>(SB), RODATA|NOPTR, $32
 
 // func gemmInt8HalfAVX512(a *byte, t int)
 // Requires: AVX, AVX512F, AVX512VNNI
@@ -12250,11 +12302,13 @@ loop2_0:
 	RET
 
 t1:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   24(AX), CX
-	MOVQ   32(AX), BX
-	MOVQ   64(AX), R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	MOVQ    24(AX), CX
+	MOVQ    32(AX), BX
+	MOVQ    64(AX), R10
+	VMOVDQU ones16<>+0(SB), Y2
+	VMOVDQU offset128<>+0(SB), Y3
 
 loop1_0:
 	PREFETCHT0   4096(DI)
@@ -12265,164 +12319,164 @@ loop1_0:
 	PREFETCHT0   4416(DI)
 	PREFETCHT0   4480(DI)
 	PREFETCHT0   4544(DI)
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VMOVDQU      (DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      (DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      32(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      64(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      96(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      64(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      96(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      128(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      160(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      128(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      160(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      192(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      224(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      192(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      224(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VCVTPH2PS    (R9), Y4
-	VCVTPH2PS    16(R9), Y5
-	VCVTDQ2PS    Y2, Y2
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (BX), Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y6, Y5
-	VFMADD231PS  Y2, Y4, Y0
-	VFMADD231PS  Y3, Y5, Y1
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VMOVDQU      256(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      288(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VCVTPH2PS    (R9), Y6
+	VCVTPH2PS    16(R9), Y7
+	VCVTDQ2PS    Y4, Y4
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS (BX), Y8
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y8, Y7
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y7, Y1
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVDQU      256(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      288(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      320(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      352(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      320(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      352(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      384(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      416(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      384(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      416(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VMOVDQU      448(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VMOVDQU      480(DI), Y4
-	VPXOR        offset128<>+0(SB), Y4, Y4
-	VPABSB       Y4, Y5
-	VPBROADCASTD (CX), Y6
-	VPSIGNB      Y4, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VPMADDWD     ones16<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y3, Y3
+	VMOVDQU      448(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VMOVDQU      480(DI), Y6
+	VPXOR        Y3, Y6, Y6
+	VPABSB       Y6, Y7
+	VPBROADCASTD (CX), Y8
+	VPSIGNB      Y6, Y8, Y8
+	VPMADDUBSW   Y8, Y7, Y8
+	VPMADDWD     Y2, Y8, Y8
+	VPADDD       Y8, Y5, Y5
 	ADDQ         DX, CX
-	VCVTPH2PS    32(R9), Y4
-	VCVTPH2PS    48(R9), Y5
-	VCVTDQ2PS    Y2, Y2
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (BX), Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y6, Y5
-	VFMADD231PS  Y2, Y4, Y0
-	VFMADD231PS  Y3, Y5, Y1
+	VCVTPH2PS    32(R9), Y6
+	VCVTPH2PS    48(R9), Y7
+	VCVTDQ2PS    Y4, Y4
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS (BX), Y8
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y8, Y7
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y7, Y1
 	ADDQ         $0x00000200, DI
 	ADDQ         $0x40, R9
 	ADDQ         DX, BX
@@ -14768,12 +14822,18 @@ loop2_0:
 	RET
 
 t1:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   24(AX), CX
-	MOVQ   32(AX), BX
-	MOVQ   64(AX), R10
-	MOVQ   48(AX), R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	MOVQ    24(AX), CX
+	MOVQ    32(AX), BX
+	MOVQ    64(AX), R10
+	MOVQ    48(AX), R11
+	VMOVDQU offset128<>+0(SB), Y2
+	VMOVDQU nibbles256<>+0(SB), Y2
+	VMOVDQU sixteens256<>+0(SB), Y3
+	VMOVDQU fifthBytes<>+0(SB), Y4
+	VMOVDQU fifthBytesHigh<>+0(SB), Y5
+	VMOVDQU fifthMasks<>+0(SB), Y6
 
 loop1_0:
 	PREFETCHT0   4096(DI)
@@ -14781,219 +14841,211 @@ loop1_0:
 	PREFETCHT0   4224(DI)
 	PREFETCHT0   4288(DI)
 	PREFETCHT0   4352(DI)
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
 	LEAQ         (CX)(DX*4), R12
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VMOVDQU      (DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 256(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 288(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      32(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 260(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 292(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 256(DI), Y12
+	VMOVDQU      (DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      32(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R12), Y11
+	VPBROADCASTQ 288(DI), Y12
+	VMOVDQU      (DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      32(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      64(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 264(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 296(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      96(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 268(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 300(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 264(DI), Y12
+	VMOVDQU      64(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      96(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R12), Y11
+	VPBROADCASTQ 296(DI), Y12
+	VMOVDQU      64(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      96(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VPMADDWD     ones16<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y2, Y2
-	VPMADDWD     ones16<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VMOVDQU      128(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 272(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 304(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      160(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 276(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 308(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VPMADDWD     ones16<>+0(SB), Y9, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y8, Y8
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 272(DI), Y12
+	VMOVDQU      128(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      160(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R12), Y11
+	VPBROADCASTQ 304(DI), Y12
+	VMOVDQU      128(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      160(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      192(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 280(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 312(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      224(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 284(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 316(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R12), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 280(DI), Y12
+	VMOVDQU      192(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      224(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R12), Y11
+	VPBROADCASTQ 312(DI), Y12
+	VMOVDQU      192(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      224(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VPMADDWD     ones16<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y2, Y2
-	VPMADDWD     ones16<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y9, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y8, Y8
 	LEAQ         (CX)(DX*4), CX
-	VCVTPH2PS    (R9), Y4
-	VCVTPH2PS    16(R9), Y5
-	VPBROADCASTD (R11), Y6
-	VPSRAD       $0x03, Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VPADDD       Y6, Y3, Y3
-	VCVTDQ2PS    Y2, Y2
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (BX), Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y6, Y5
-	VFMADD231PS  Y2, Y4, Y0
-	VFMADD231PS  Y3, Y5, Y1
+	VCVTPH2PS    (R9), Y9
+	VCVTPH2PS    16(R9), Y10
+	VPBROADCASTD (R11), Y11
+	VPSRAD       $0x03, Y11, Y11
+	VPADDD       Y11, Y7, Y7
+	VPADDD       Y11, Y8, Y8
+	VCVTDQ2PS    Y7, Y7
+	VCVTDQ2PS    Y8, Y8
+	VBROADCASTSS (BX), Y11
+	VMULPS       Y9, Y11, Y9
+	VMULPS       Y10, Y11, Y10
+	VFMADD231PS  Y7, Y9, Y0
+	VFMADD231PS  Y8, Y10, Y1
 	ADDQ         $0x00000140, DI
 	ADDQ         $0x20, R9
 	ADDQ         DX, BX
@@ -15008,46 +15060,6 @@ loop1_0:
 	JNZ          t1
 	VZEROUPPER
 	RET
-
-DATA nibbles256<>+0(SB)/4, $0x0f0f0f0f
-DATA nibbles256<>+4(SB)/4, $0x0f0f0f0f
-DATA nibbles256<>+8(SB)/4, $0x0f0f0f0f
-DATA nibbles256<>+12(SB)/4, $0x0f0f0f0f
-DATA nibbles256<>+16(SB)/4, $0x0f0f0f0f
-DATA nibbles256<>+20(SB)/4, $0x0f0f0f0f
-DATA nibbles256<>+24(SB)/4, $0x0f0f0f0f
-DATA nibbles256<>+28(SB)/4, $0x0f0f0f0f
-GLOBL nibbles256<>(SB), RODATA|NOPTR, $32
-
-DATA fifthBytes<>+0(SB)/4, $0x00000000
-DATA fifthBytes<>+4(SB)/4, $0x00000000
-DATA fifthBytes<>+8(SB)/4, $0x01010101
-DATA fifthBytes<>+12(SB)/4, $0x01010101
-DATA fifthBytes<>+16(SB)/4, $0x02020202
-DATA fifthBytes<>+20(SB)/4, $0x02020202
-DATA fifthBytes<>+24(SB)/4, $0x03030303
-DATA fifthBytes<>+28(SB)/4, $0x03030303
-GLOBL fifthBytes<>(SB), RODATA|NOPTR, $32
-
-DATA fifthMasks<>+0(SB)/4, $0x08040201
-DATA fifthMasks<>+4(SB)/4, $0x80402010
-DATA fifthMasks<>+8(SB)/4, $0x08040201
-DATA fifthMasks<>+12(SB)/4, $0x80402010
-DATA fifthMasks<>+16(SB)/4, $0x08040201
-DATA fifthMasks<>+20(SB)/4, $0x80402010
-DATA fifthMasks<>+24(SB)/4, $0x08040201
-DATA fifthMasks<>+28(SB)/4, $0x80402010
-GLOBL fifthMasks<>(SB), RODATA|NOPTR, $32
-
-DATA sixteens256<>+0(SB)/4, $0x10101010
-DATA sixteens256<>+4(SB)/4, $0x10101010
-DATA sixteens256<>+8(SB)/4, $0x10101010
-DATA sixteens256<>+12(SB)/4, $0x10101010
-DATA sixteens256<>+16(SB)/4, $0x10101010
-DATA sixteens256<>+20(SB)/4, $0x10101010
-DATA sixteens256<>+24(SB)/4, $0x10101010
-DATA sixteens256<>+28(SB)/4, $0x10101010
-GLOBL sixteens256<>(SB), RODATA|NOPTR, $32
 
 // func gemmInt5MinAVX512(a *byte, t int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
@@ -17389,12 +17401,17 @@ loop2_0:
 	RET
 
 t1:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   24(AX), CX
-	MOVQ   32(AX), BX
-	MOVQ   64(AX), R11
-	MOVQ   40(AX), R12
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	MOVQ    24(AX), CX
+	MOVQ    32(AX), BX
+	MOVQ    64(AX), R11
+	MOVQ    40(AX), R12
+	VMOVDQU nibbles256<>+0(SB), Y2
+	VMOVDQU sixteens256<>+0(SB), Y3
+	VMOVDQU fifthBytes<>+0(SB), Y4
+	VMOVDQU fifthBytesHigh<>+0(SB), Y5
+	VMOVDQU fifthMasks<>+0(SB), Y6
 
 loop1_0:
 	PREFETCHT0   4096(DI)
@@ -17402,220 +17419,212 @@ loop1_0:
 	PREFETCHT0   4224(DI)
 	PREFETCHT0   4288(DI)
 	PREFETCHT0   4352(DI)
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
 	LEAQ         (CX)(DX*4), R13
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VMOVDQU      (DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 256(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 288(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      32(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 260(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 292(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 256(DI), Y12
+	VMOVDQU      (DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      32(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R13), Y11
+	VPBROADCASTQ 288(DI), Y12
+	VMOVDQU      (DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      32(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VMOVDQU      64(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 264(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 296(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      96(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 268(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 300(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 264(DI), Y12
+	VMOVDQU      64(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      96(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R13), Y11
+	VPBROADCASTQ 296(DI), Y12
+	VMOVDQU      64(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      96(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VPMADDWD     ones16<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y2, Y2
-	VPMADDWD     ones16<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VMOVDQU      128(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 272(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 304(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      160(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 276(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 308(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VPMADDWD     ones16<>+0(SB), Y9, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y8, Y8
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 272(DI), Y12
+	VMOVDQU      128(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      160(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R13), Y11
+	VPBROADCASTQ 304(DI), Y12
+	VMOVDQU      128(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      160(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VMOVDQU      192(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 280(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 312(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y4, Y4
-	VMOVDQU      224(DI), Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y6
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        nibbles256<>+0(SB), Y7, Y7
-	VPBROADCASTD 284(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y6, Y6
-	VPBROADCASTD 316(DI), Y8
-	VPSHUFB      fifthBytes<>+0(SB), Y8, Y8
-	VPAND        fifthMasks<>+0(SB), Y8, Y8
-	VPCMPEQB     fifthMasks<>+0(SB), Y8, Y8
-	VPAND        sixteens256<>+0(SB), Y8, Y8
-	VPOR         Y8, Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDUBSW   Y8, Y6, Y8
-	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD (R13), Y6
-	VPMADDUBSW   Y6, Y7, Y6
-	VPADDW       Y6, Y5, Y5
+	VPBROADCASTD (CX), Y11
+	VPBROADCASTQ 280(DI), Y12
+	VMOVDQU      192(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      224(DI), Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD (R13), Y11
+	VPBROADCASTQ 312(DI), Y12
+	VMOVDQU      192(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y4, Y12, Y14
+	VPAND        Y6, Y14, Y14
+	VPCMPEQB     Y6, Y14, Y14
+	VPAND        Y3, Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y9, Y9
+	VMOVDQU      224(DI), Y13
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y2, Y13, Y13
+	VPSHUFB      Y5, Y12, Y12
+	VPAND        Y6, Y12, Y12
+	VPCMPEQB     Y6, Y12, Y12
+	VPAND        Y3, Y12, Y12
+	VPOR         Y12, Y13, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y10, Y10
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VPMADDWD     ones16<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y2, Y2
-	VPMADDWD     ones16<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y9, Y9
+	VPADDD       Y9, Y7, Y7
+	VPMADDWD     ones16<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y8, Y8
 	LEAQ         (CX)(DX*4), CX
-	VCVTPH2PS    (R9), Y4
-	VCVTPH2PS    16(R9), Y5
-	VCVTDQ2PS    Y2, Y2
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (BX), Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y6, Y5
-	VFMADD231PS  Y2, Y4, Y0
-	VFMADD231PS  Y3, Y5, Y1
-	VCVTPH2PS    (R10), Y4
-	VCVTPH2PS    16(R10), Y5
-	VBROADCASTSS (R12), Y2
-	VFMADD231PS  Y4, Y2, Y0
-	VFMADD231PS  Y5, Y2, Y1
+	VCVTPH2PS    (R9), Y9
+	VCVTPH2PS    16(R9), Y10
+	VCVTDQ2PS    Y7, Y7
+	VCVTDQ2PS    Y8, Y8
+	VBROADCASTSS (BX), Y11
+	VMULPS       Y9, Y11, Y9
+	VMULPS       Y10, Y11, Y10
+	VFMADD231PS  Y7, Y9, Y0
+	VFMADD231PS  Y8, Y10, Y1
+	VCVTPH2PS    (R10), Y9
+	VCVTPH2PS    16(R10), Y10
+	VBROADCASTSS (R12), Y7
+	VFMADD231PS  Y9, Y7, Y0
+	VFMADD231PS  Y10, Y7, Y1
 	ADDQ         $0x00000140, DI
 	ADDQ         $0x20, R9
 	ADDQ         DX, BX
@@ -19440,125 +19449,127 @@ loop2_0:
 	RET
 
 t1:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   24(AX), CX
-	MOVQ   32(AX), BX
-	MOVQ   64(AX), R10
-	MOVQ   48(AX), R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	MOVQ    24(AX), CX
+	MOVQ    32(AX), BX
+	MOVQ    64(AX), R10
+	MOVQ    48(AX), R11
+	VMOVDQU offset128<>+0(SB), Y2
+	VMOVDQU nibbles256<>+0(SB), Y2
 
 loop1_0:
 	PREFETCHT0   4096(DI)
 	PREFETCHT0   4160(DI)
 	PREFETCHT0   4224(DI)
 	PREFETCHT0   4288(DI)
-	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
 	LEAQ         (CX)(DX*4), R12
-	VMOVDQU      (DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      32(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      (DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      32(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      64(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      96(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      64(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      96(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      128(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      160(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      128(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      160(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VMOVDQU      192(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      224(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R12), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      192(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      224(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R12), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R12
-	VPMADDWD     ones16<>+0(SB), Y2, Y2
 	VPMADDWD     ones16<>+0(SB), Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	LEAQ         (CX)(DX*4), CX
-	VCVTPH2PS    (R9), Y4
-	VCVTPH2PS    16(R9), Y5
-	VPBROADCASTD (R11), Y6
-	VPSRAD       $0x04, Y6, Y6
-	VPADDD       Y6, Y2, Y2
-	VPADDD       Y6, Y3, Y3
-	VCVTDQ2PS    Y2, Y2
+	VCVTPH2PS    (R9), Y5
+	VCVTPH2PS    16(R9), Y6
+	VPBROADCASTD (R11), Y7
+	VPSRAD       $0x04, Y7, Y7
+	VPADDD       Y7, Y3, Y3
+	VPADDD       Y7, Y4, Y4
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (BX), Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y6, Y5
-	VFMADD231PS  Y2, Y4, Y0
-	VFMADD231PS  Y3, Y5, Y1
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y7
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y6, Y7, Y6
+	VFMADD231PS  Y3, Y5, Y0
+	VFMADD231PS  Y4, Y6, Y1
 	ADDQ         $0x00000100, DI
 	ADDQ         $0x20, R9
 	ADDQ         DX, BX
@@ -21397,126 +21408,127 @@ loop2_0:
 	RET
 
 t1:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   24(AX), CX
-	MOVQ   32(AX), BX
-	MOVQ   64(AX), R11
-	MOVQ   40(AX), R12
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	MOVQ    24(AX), CX
+	MOVQ    32(AX), BX
+	MOVQ    64(AX), R11
+	MOVQ    40(AX), R12
+	VMOVDQU nibbles256<>+0(SB), Y2
 
 loop1_0:
 	PREFETCHT0   4096(DI)
 	PREFETCHT0   4160(DI)
 	PREFETCHT0   4224(DI)
 	PREFETCHT0   4288(DI)
-	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
 	LEAQ         (CX)(DX*4), R13
-	VMOVDQU      (DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      32(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      (DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      32(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VMOVDQU      64(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      96(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      64(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      96(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VMOVDQU      128(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      160(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      128(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      160(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VMOVDQU      192(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y2, Y2
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y2, Y2
-	VMOVDQU      224(DI), Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y4
-	VPSRLW       $0x04, Y5, Y5
-	VPAND        nibbles256<>+0(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD (R13), Y4
-	VPMADDUBSW   Y4, Y5, Y4
-	VPADDW       Y4, Y3, Y3
+	VMOVDQU      192(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y3, Y3
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      224(DI), Y6
+	VPAND        Y2, Y6, Y5
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPBROADCASTD (CX), Y7
+	VPMADDUBSW   Y7, Y5, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD (R13), Y5
+	VPMADDUBSW   Y5, Y6, Y5
+	VPADDW       Y5, Y4, Y4
 	ADDQ         DX, CX
 	ADDQ         DX, R13
-	VPMADDWD     ones16<>+0(SB), Y2, Y2
 	VPMADDWD     ones16<>+0(SB), Y3, Y3
+	VPMADDWD     ones16<>+0(SB), Y4, Y4
 	LEAQ         (CX)(DX*4), CX
-	VCVTPH2PS    (R9), Y4
-	VCVTPH2PS    16(R9), Y5
-	VCVTDQ2PS    Y2, Y2
+	VCVTPH2PS    (R9), Y5
+	VCVTPH2PS    16(R9), Y6
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS (BX), Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y6, Y5
-	VFMADD231PS  Y2, Y4, Y0
-	VFMADD231PS  Y3, Y5, Y1
-	VCVTPH2PS    (R10), Y4
-	VCVTPH2PS    16(R10), Y5
-	VBROADCASTSS (R12), Y2
-	VFMADD231PS  Y4, Y2, Y0
-	VFMADD231PS  Y5, Y2, Y1
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y7
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y6, Y7, Y6
+	VFMADD231PS  Y3, Y5, Y0
+	VFMADD231PS  Y4, Y6, Y1
+	VCVTPH2PS    (R10), Y5
+	VCVTPH2PS    16(R10), Y6
+	VBROADCASTSS (R12), Y3
+	VFMADD231PS  Y5, Y3, Y0
+	VFMADD231PS  Y6, Y3, Y1
 	ADDQ         $0x00000100, DI
 	ADDQ         $0x20, R9
 	ADDQ         DX, BX

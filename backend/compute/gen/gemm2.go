@@ -148,7 +148,7 @@ func (k gemmKind) intTile256(a, w, d, m, step reg.Register, acc []vec, halves []
 	if k.shift > 0 {
 		init = field(a, gemmInit)
 	}
-	ones := wide("ones16", 0x00010001)
+	held := k.hold256(t)
 	Label(loop)
 	if t <= farTokens256 {
 		for at := 0; at < k.blockBytes(); at += 64 {
@@ -161,11 +161,11 @@ func (k gemmKind) intTile256(a, w, d, m, step reg.Register, acc []vec, halves []
 			dot[i] = zeros256(len(halves))
 		}
 		if k.four {
-			k.dots4(w, x, step, dot, halves, ones)
+			k.dots4(w, x, step, dot, halves, held)
 		} else {
 			groups := 8 / k.halves
 			for g := h * groups; g < (h+1)*groups; g++ {
-				k.dots8(Mem{Base: w, Disp: 64 * g}, x, dot, halves, ones)
+				k.dots8(Mem{Base: w, Disp: 64 * g}, x, dot, halves, held)
 				ADDQ(step, x)
 			}
 		}
@@ -207,13 +207,42 @@ func (k gemmKind) intTile256(a, w, d, m, step reg.Register, acc []vec, halves []
 	JNZ(LabelRef(loop))
 }
 
+// constants256 are what unpacks and adds weights: registers, or memory where there is
+// none to spare.
+type constants256 struct {
+	ones, offset, nibbles, sixteens, bits Op
+
+	bytes [2]Op // of the halves of a panel
+}
+
+// hold256 places the constants of a kind. One token leaves registers for them, and needs
+// them there: the two loads in a cycle are its limit else.
+func (k gemmKind) hold256(t int) (c constants256) {
+	hold := func(m Mem, wanted bool) Op {
+		if !wanted || t > 1 {
+			return m
+		}
+		r := YMM()
+		VMOVDQU(m, r)
+		return r
+	}
+	c.ones = hold(wide("ones16", 0x00010001), !k.four)
+	c.offset = hold(wide("offset128", 0x80808080), k.offset)
+	c.nibbles = hold(wide("nibbles256", 0x0f0f0f0f), k.four)
+	c.sixteens = hold(wide("sixteens256", 0x10101010), k.fifth)
+	c.bytes[0] = hold(words("fifthBytes", 0, 0, 0x01010101, 0x01010101, 0x02020202, 0x02020202, 0x03030303, 0x03030303), k.fifth)
+	c.bytes[1] = hold(words("fifthBytesHigh", 0x04040404, 0x04040404, 0x05050505, 0x05050505, 0x06060606, 0x06060606, 0x07070707, 0x07070707), k.fifth)
+	c.bits = hold(words("fifthMasks", 0x08040201, 0x80402010, 0x08040201, 0x80402010, 0x08040201, 0x80402010, 0x08040201, 0x80402010), k.fifth)
+	return c
+}
+
 // dots8 adds the products of one group of byte weights.
-func (k gemmKind) dots8(w Mem, x reg.Register, dot []vec, halves []int, ones Mem) {
+func (k gemmKind) dots8(w Mem, x reg.Register, dot []vec, halves []int, c constants256) {
 	for j, half := range halves {
 		s, mag := YMM(), YMM()
 		VMOVDQU(w.Offset(32*half), s)
 		if k.offset {
-			VPXOR(wide("offset128", 0x80808080), s, s)
+			VPXOR(c.offset, s, s)
 			VPABSB(s, mag)
 		}
 		for i := range dot {
@@ -225,7 +254,7 @@ func (k gemmKind) dots8(w Mem, x reg.Register, dot []vec, halves []int, ones Mem
 			} else {
 				VPMADDUBSW(p, s, p)
 			}
-			VPMADDWD(ones, p, p)
+			VPMADDWD(c.ones, p, p)
 			VPADDD(p, dot[i][j], dot[i][j])
 		}
 	}
@@ -234,7 +263,7 @@ func (k gemmKind) dots8(w Mem, x reg.Register, dot []vec, halves []int, ones Mem
 // dots4 adds the products of a block of 4-bit weights, with their fifth bits if
 // there are, and moves x on. They are added in 16 bits first: the eight of a lane are
 // at most 8*2*15*127, with a fifth bit four at most 4*2*31*127.
-func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones Mem) {
+func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, c constants256) {
 	high := GP64()
 	LEAQ(Mem{Base: x, Index: step, Scale: 4}, high)
 	sum := dot
@@ -249,27 +278,12 @@ func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones M
 				sum[i] = zeros256(len(halves))
 			}
 		}
-		for j, half := range halves {
-			lo, hi := YMM(), YMM()
-			VMOVDQU(Mem{Base: w, Disp: 64*g + 32*half}, hi)
-			VPAND(wide("nibbles256", 0x0f0f0f0f), hi, lo)
-			VPSRLW(Imm(4), hi, hi)
-			VPAND(wide("nibbles256", 0x0f0f0f0f), hi, hi)
-			if k.fifth {
-				fifthBits(Mem{Base: w, Disp: 256 + 8*g + 4*half}, lo)
-				fifthBits(Mem{Base: w, Disp: 256 + 8*(g+4) + 4*half}, hi)
+		if k.fifth && len(dot) == 1 {
+			for n, x := range []reg.Register{x, high} {
+				k.dots5(w, x, g+4*n, sum[0], c)
 			}
-			for i := range dot {
-				for _, part := range []struct {
-					x reg.Register
-					w reg.VecVirtual
-				}{{x, lo}, {high, hi}} {
-					p := YMM()
-					VPBROADCASTD(Mem{Base: part.x, Disp: 4 * i}, p)
-					VPMADDUBSW(p, part.w, p)
-					VPADDW(p, sum[i][j], sum[i][j])
-				}
-			}
+		} else {
+			k.dotsNibbles(w, x, high, g, sum, halves, c)
 		}
 		ADDQ(step, x)
 		ADDQ(step, high)
@@ -278,7 +292,7 @@ func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones M
 		}
 		for i := range dot {
 			for j, r := range sum[i] {
-				VPMADDWD(ones, r, r)
+				VPMADDWD(c.ones, r, r)
 				if k.fifth {
 					VPADDD(r, dot[i][j], dot[i][j])
 				}
@@ -288,15 +302,58 @@ func (k gemmKind) dots4(w, x, step reg.Register, dot []vec, halves []int, ones M
 	LEAQ(Mem{Base: x, Index: step, Scale: 4}, x)
 }
 
-// fifthBits adds 16 to the bytes of v whose bit is set in the 32 bits at m.
-func fifthBits(m Mem, v reg.VecVirtual) {
-	b := YMM()
-	VPBROADCASTD(m, b)
-	VPSHUFB(words("fifthBytes", 0, 0, 0x01010101, 0x01010101, 0x02020202, 0x02020202, 0x03030303, 0x03030303), b, b)
-	bit := words("fifthMasks", 0x08040201, 0x80402010, 0x08040201, 0x80402010, 0x08040201, 0x80402010, 0x08040201, 0x80402010)
-	VPAND(bit, b, b)
-	VPCMPEQB(bit, b, b)
-	VPAND(wide("sixteens256", 0x10101010), b, b)
+// dotsNibbles adds the products of the groups g and g+4, whose weights share bytes.
+func (k gemmKind) dotsNibbles(w, x, high reg.Register, g int, sum []vec, halves []int, c constants256) {
+	for j, half := range halves {
+		lo, hi := YMM(), YMM()
+		VMOVDQU(Mem{Base: w, Disp: 64*g + 32*half}, hi)
+		VPAND(c.nibbles, hi, lo)
+		VPSRLW(Imm(4), hi, hi)
+		VPAND(c.nibbles, hi, hi)
+		if k.fifth {
+			for n, v := range []reg.VecVirtual{lo, hi} {
+				b := YMM()
+				VPBROADCASTD(Mem{Base: w, Disp: 256 + 8*(g+4*n) + 4*half}, b)
+				VPSHUFB(c.bytes[0], b, b)
+				c.fifth(b, v)
+			}
+		}
+		for i := range sum {
+			for n, v := range []reg.VecVirtual{lo, hi} {
+				p := YMM()
+				VPBROADCASTD(Mem{Base: []reg.Register{x, high}[n], Disp: 4 * i}, p)
+				VPMADDUBSW(p, v, p)
+				VPADDW(p, sum[i][j], sum[i][j])
+			}
+		}
+	}
+}
+
+// dots5 adds the products of one token and group g of both halves of a panel, which
+// share what is read but for the weights.
+func (k gemmKind) dots5(w, x reg.Register, g int, sum vec, c constants256) {
+	xs, bits := YMM(), YMM()
+	VPBROADCASTD(Mem{Base: x}, xs)
+	VPBROADCASTQ(Mem{Base: w, Disp: 256 + 8*g}, bits)
+	for half, s := range sum {
+		v, b := YMM(), YMM()
+		VMOVDQU(Mem{Base: w, Disp: 64*(g%4) + 32*half}, v)
+		if g >= 4 {
+			VPSRLW(Imm(4), v, v)
+		}
+		VPAND(c.nibbles, v, v)
+		VPSHUFB(c.bytes[half], bits, b)
+		c.fifth(b, v)
+		VPMADDUBSW(xs, v, v)
+		VPADDW(v, s, s)
+	}
+}
+
+// fifth adds 16 to the bytes of v whose bit is set in b, which it changes.
+func (c *constants256) fifth(b, v reg.VecVirtual) {
+	VPAND(c.bits, b, b)
+	VPCMPEQB(c.bits, b, b)
+	VPAND(c.sixteens, b, b)
 	VPOR(b, v, v)
 }
 
