@@ -36,6 +36,15 @@ func (m *machine) nearestEnd(p *place, most int) int {
 	return -1
 }
 
+// seeds is how many of n random walks to take: with -short, as under the race detector, a
+// quarter.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return (n + 3) / 4
+	}
+	return n
+}
+
 // TestEndingsAreShortAndRight: from every place of some texts there is a way to
 // an end, and none that is shorter.
 func TestEndingsAreShortAndRight(t *testing.T) {
@@ -46,7 +55,7 @@ func TestEndingsAreShortAndRight(t *testing.T) {
 			continue // see TestNoEnding
 		}
 		g := mustCompile(t, spec, tok.vocab())
-		for seed := range uint64(4) {
+		for seed := range seeds(4) {
 			s := g.Start()
 			var text []byte
 			for range 40 {

@@ -227,7 +227,7 @@ func TestMasksOfWhatIsToldApart(t *testing.T) {
 		`{"type":"object","not":{"additionalProperties":{"const":1}}}`,
 	} {
 		g := mustCompile(t, Spec{JSONSchema: []byte(schema)}, tok.vocab())
-		for seed := range uint64(12) {
+		for seed := range seeds(12) {
 			s := g.Start()
 			var text []byte
 			for range 14 {

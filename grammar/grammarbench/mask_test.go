@@ -40,7 +40,7 @@ func sharedLines(t *testing.T, name string, visit func(l *line)) {
 	}
 }
 
-// tokenizers are those that COPPICE_TOKENIZERS lists.
+// tokenizers are those that COPPICE_TOKENIZERS lists, with -short the first of them.
 func tokenizers(t *testing.T) map[string]*Tokenizer {
 	t.Helper()
 	list := os.Getenv("COPPICE_TOKENIZERS")
@@ -59,12 +59,16 @@ func tokenizers(t *testing.T) map[string]*Tokenizer {
 			t.Fatal(err)
 		}
 		out[path] = tok
+		if testing.Short() {
+			break
+		}
 	}
 	return out
 }
 
 // TestMasksTokenByToken compares masks of real vocabularies with what happens
-// to each token, at a place of every tenth schema of the development sample.
+// to each token, at a place of every tenth schema of the development sample, with -short
+// every thirtieth.
 func TestMasksTokenByToken(t *testing.T) {
 	for name, tok := range tokenizers(t) {
 		vocab, err := grammar.NewVocab(tok.Tokens, grammar.VocabOptions{EndTokens: tok.End})
@@ -75,7 +79,7 @@ func TestMasksTokenByToken(t *testing.T) {
 		bits := make([]uint64, vocab.MaskWords())
 		n, places := 0, 0
 		sharedLines(t, "maskbench_dev.jsonl.gz", func(l *line) {
-			if n++; n%10 != 0 || len(l.Tests) == 0 {
+			if n++; n%10 != 0 || testing.Short() && n%30 != 0 || len(l.Tests) == 0 {
 				return
 			}
 			g, err := grammar.Compile(context.Background(), grammar.Spec{JSONSchema: l.Schema, AnyOrder: n%20 == 0}, vocab)
