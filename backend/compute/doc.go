@@ -8,8 +8,8 @@
 //
 // # Same bits on every path
 //
-// Each kernel exists as plain Go and, on amd64, as generated assembly for AVX2
-// and AVX-512 (see the gen folder). All of them do the same operations, in an
+// Each kernel exists as plain Go and as generated assembly, on amd64 for AVX2
+// and AVX-512 and on arm64 for NEON (see the gen folder). All of them do the same operations, in an
 // order that depends on the index of the element alone: fused multiply-adds
 // along a sum, separately rounded operations elsewhere. So the result of an
 // output element does not depend on the tile it is computed in, on the thread,

@@ -1,13 +1,36 @@
 package compute
 
+//go:generate sh -c "cd gen && go run . -out ../kernels_gen_amd64.s -stubs ../kernels_gen_amd64.go -pkg compute"
+//go:generate sh -c "cd gen && go run ./arm64 -out ../kernels_gen_arm64.s -stubs ../kernels_gen_arm64.go"
+
 import (
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// tierNames are what COPPICE_CPU may be set to, the fastest last.
-var tierNames = [...]string{"go", "avx2", "avx512", "avx512bf16"}
+// tier is a set of instructions that kernels exist for.
+type tier int
+
+const (
+	tierGo tier = iota
+	tierAVX2
+	tierAVX512
+	tierBF16 // AVX-512 with the bfloat16 dot product
+	tierNEON // with the 8-bit dot product
+)
+
+// tierNames are what COPPICE_CPU may be set to, those of a processor in order.
+var tierNames = [...]string{"go", "avx2", "avx512", "avx512bf16", "neon"}
+
+// allowed returns the highest of the tiers that the user allows, which has the last of
+// them if not told otherwise. What is the name of another processor's tier allows all.
+func allowed(tiers []tier, name string) tier {
+	if i := slices.Index(tiers, tier(slices.Index(tierNames[:], name))); i >= 0 {
+		return tiers[i]
+	}
+	return tiers[len(tiers)-1]
+}
 
 // CheckTier returns an error that says what COPPICE_CPU may be set to, if name is none of
 // it; nothing is all that the processor has.
@@ -69,4 +92,25 @@ type mixArgs struct {
 	pairs  *uint16  // [t][Span]
 	next   *int32   // as many pages, whose keys are fetched meanwhile
 	keys   int      // bytes from a page's values to what is fetched, its keys or the values again
+}
+
+// quantArgs are the operands of the quantise kernel.
+type quantArgs struct {
+	x           *float32
+	q           *int8    // of the token in its tile
+	sx, xs      *float32 // likewise
+	init, init2 *int32
+	n           int // blocks
+	t           int // tokens of the tile
+	form        int
+}
+
+// quantArgs are the operands that quantiseGo takes.
+func (a *Acts) quantArgs(form Form, first, t, at, block int, x []float32) quantArgs {
+	to, meta := &a.quants[form], first*a.nb+block*t
+	return quantArgs{
+		x: &x[0], q: &to.q[meta*BlockCols+at*4],
+		sx: &to.sx[meta+at], xs: &to.xs[meta+at], init: &to.init[meta+at], init2: &to.init2[2*meta+at],
+		n: len(x) / BlockCols, t: t, form: int(form),
+	}
 }

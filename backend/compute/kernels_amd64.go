@@ -1,40 +1,22 @@
 package compute
 
-//go:generate sh -c "cd gen && go run . -out ../kernels_gen_amd64.s -stubs ../kernels_gen_amd64.go -pkg compute"
-
 import (
 	"math"
 	"os"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
 )
 
-// tier is a set of instructions that kernels exist for.
-type tier int
-
-const (
-	tierGo tier = iota
-	tierAVX2
-	tierAVX512
-	tierBF16 // AVX-512 with the bfloat16 dot product
-)
+// tiersHere are the tiers that there are for such a processor.
+var tiersHere = []tier{tierGo, tierAVX2, tierAVX512, tierBF16}
 
 // best is the highest tier to use, and use the one in use, which only tests
 // change.
 var (
-	best = min(detect(), wanted(os.Getenv("COPPICE_CPU")))
+	best = min(detect(), allowed(tiersHere, os.Getenv("COPPICE_CPU")))
 	use  = best
 )
-
-// wanted returns the highest tier that the user allows.
-func wanted(name string) tier {
-	if i := slices.Index(tierNames[:], name); i >= 0 {
-		return tier(i)
-	}
-	return tierBF16
-}
 
 // detect returns the highest tier of the processor.
 func detect() tier {
@@ -165,28 +147,12 @@ func gemmParts(kind Kind, a *gemmArgs, t int) {
 	}
 }
 
-// quantArgs are the operands of the quantise kernel.
-type quantArgs struct {
-	x           *float32
-	q           *int8    // of the token in its tile
-	sx, xs      *float32 // likewise
-	init, init2 *int32
-	n           int // blocks
-	t           int // tokens of the tile
-	form        int
-}
-
 func quantise(a *Acts, form Form, first, t, at, block int, x []float32) {
 	if use == tierGo {
 		quantiseGo(a, form, first, t, at, block, x)
 		return
 	}
-	to, meta := &a.quants[form], first*a.nb+block*t
-	args := quantArgs{
-		x: &x[0], q: &to.q[meta*BlockCols+at*4],
-		sx: &to.sx[meta+at], xs: &to.xs[meta+at], init: &to.init[meta+at], init2: &to.init2[2*meta+at],
-		n: len(x) / BlockCols, t: t, form: int(form),
-	}
+	args := a.quantArgs(form, first, t, at, block, x)
 	quantiseAVX2((*byte)(unsafe.Pointer(&args)))
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -37,7 +38,11 @@ func TestSameBitsOnEveryTier(t *testing.T) {
 		fmt.Println(got)
 		return
 	}
-	for _, tier := range []string{"go", "avx2", "avx512", "avx512bf16"} {
+	tiers := []string{"go", "avx2", "avx512", "avx512bf16"}
+	if runtime.GOARCH == "arm64" {
+		tiers = []string{"go", "neon"}
+	}
+	for _, tier := range tiers {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestSameBitsOnEveryTier$")
 		cmd.Env = append(os.Environ(), "COPPICE_CPU="+tier)
 		out, err := cmd.CombinedOutput()

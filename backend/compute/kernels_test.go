@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package compute
 
 import (
@@ -11,7 +13,7 @@ import (
 
 // tiers calls f once for each tier of assembly that the processor has.
 func tiers(t *testing.T, f func(t *testing.T)) {
-	for _, tr := range []tier{tierAVX2, tierAVX512, tierBF16} {
+	for _, tr := range tiersHere[1:] {
 		if tr > best {
 			continue
 		}
@@ -27,6 +29,24 @@ func withGo(f func()) {
 	use = tierGo
 	f()
 	use = old
+}
+
+// TestAllowedTier: COPPICE_CPU bounds the tiers of the processor that it is for.
+func TestAllowedTier(t *testing.T) {
+	x86, arm := []tier{tierGo, tierAVX2, tierAVX512, tierBF16}, []tier{tierGo, tierNEON}
+	for _, c := range []struct {
+		tiers []tier
+		name  string
+		want  tier
+	}{
+		{x86, "", tierBF16}, {x86, "go", tierGo}, {x86, "avx2", tierAVX2}, {x86, "avx512", tierAVX512},
+		{x86, "avx512bf16", tierBF16}, {x86, "neon", tierBF16}, {x86, "sse", tierBF16},
+		{arm, "", tierNEON}, {arm, "go", tierGo}, {arm, "avx2", tierNEON}, {arm, "neon", tierNEON}, {arm, "sse", tierNEON},
+	} {
+		if got := allowed(c.tiers, c.name); got != c.want {
+			t.Errorf("COPPICE_CPU=%q of %v allows %v, want %v", c.name, c.tiers, got, c.want)
+		}
+	}
 }
 
 func TestArgumentOffsets(t *testing.T) {
