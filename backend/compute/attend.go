@@ -30,9 +30,13 @@ type Queries struct {
 	// Softcap c makes scores s into c*tanh(s/c); 0 for none.
 	Softcap float32
 
-	// Fold merges what a query finds in later spans into the partial result of
-	// its first one, as Merge would. Flush stores it in the end. Spans must then
-	// come in ascending order, from the first that a query sees.
+	// First is the first span of those that come; they come in ascending order, and
+	// Flush after the last. What a query finds in the spans of a chain is merged into
+	// the partial result of the chain's first span, if that is among them.
+	First int
+
+	// Fold merges whole chains too, into the partial result of the first span that a
+	// query sees, which must be among those that come.
 	Fold bool
 
 	n, dim int
@@ -45,9 +49,8 @@ type Queries struct {
 	p      []uint16  // their weights in bfloat16, [queryTile][Span]
 	o      []float32 // results of a tile, [queryTile][dim]
 	part   [queryTile]struct{ max, sum float32 }
-	top    []float32 // with Fold, of each query so far: the maximum of its scores,
-	sum    []float32 // the sum of the weights
-	acc    []float32 // and the weighted sum of the values, [n][dim]
+	chain  sums // of the chain that each query is in
+	chains sums // with Fold, of the chains before
 	sa     scoreArgs
 	ma     mixArgs
 	int8   *int8Queries // nil for bfloat16
@@ -58,10 +61,10 @@ func NewQueries(n, dim int) *Queries {
 	return &Queries{
 		q: make([]float32, n*dim), pairs: make([]uint32, n*dim/2),
 		lo: make([]int, n), hi: make([]int, n), slot: make([]int, n),
-		s:   make([]float32, queryTile*Span),
-		p:   make([]uint16, queryTile*Span),
-		o:   make([]float32, queryTile*dim),
-		top: make([]float32, n), sum: make([]float32, n), acc: make([]float32, n*dim),
+		s:     make([]float32, queryTile*Span),
+		p:     make([]uint16, queryTile*Span),
+		o:     make([]float32, queryTile*dim),
+		chain: newSums(n, dim), chains: newSums(n, dim),
 	}
 }
 
@@ -69,6 +72,8 @@ func NewQueries(n, dim int) *Queries {
 // partial result of a query over span s belongs in slot slot+s*step.
 func (q *Queries) Reset(n, dim, step int) {
 	q.n, q.dim, q.step = n, dim, step
+	q.chain.clear(n)
+	q.chains.clear(n)
 	if q.int8 != nil {
 		q.int8.acts.Reset(n, dim)
 	}
@@ -193,76 +198,6 @@ func inRow(pages []int32) bool {
 		}
 	}
 	return 8*gaps <= len(pages)
-}
-
-// keep stores the results of a tile over span, those of n positions from base
-// on; the vectors are stride apart in q.o.
-func (q *Queries) keep(p *Partials, span, base, n, first, t, stride int) {
-	for i := range t {
-		lo := q.lo[first+i]
-		if max(0, lo-base) >= min(n, q.hi[first+i]-base) {
-			continue
-		}
-		part, o := &q.part[i], q.o[i*stride:][:q.dim]
-		if q.Fold {
-			c := first + i
-			acc := q.acc[c*q.dim:][:q.dim]
-			if lo/Span < span {
-				q.top[c], q.sum[c] = fold(acc, q.top[c], q.sum[c], o, part.max, part.sum)
-			} else {
-				q.top[c], q.sum[c] = part.max, part.sum
-				copy(acc, o)
-			}
-			continue
-		}
-		slot := q.slot[first+i] + span*q.step
-		p.Max[slot], p.Sum[slot] = part.max, part.sum
-		copy(p.Out[slot*q.dim:][:q.dim], o)
-	}
-}
-
-// Flush stores what Fold has merged, over the spans up to end, in the slot of each
-// query's first span.
-func (q *Queries) Flush(p *Partials, end int) {
-	if !q.Fold {
-		return
-	}
-	for i := range q.n {
-		if at := q.lo[i] / Span; at < end {
-			slot := q.slot[i] + at*q.step
-			p.Max[slot], p.Sum[slot] = q.top[i], q.sum[i]
-			copy(p.Out[slot*q.dim:][:q.dim], q.acc[i*q.dim:])
-		}
-	}
-}
-
-// fold merges the partial result o of a span into that of the spans before it.
-func fold(dst []float32, m, l float32, o []float32, mo, lo float32) (float32, float32) {
-	top, a, b := m, float32(1), float32(1)
-	switch {
-	case mo > m:
-		top, a = mo, exp2f(m-mo)
-	case mo < m:
-		b = exp2f(mo - m)
-	}
-	blend(dst, o, a, b)
-	return top, float32(l*a) + float32(lo*b)
-}
-
-// Merge folds the partial results of one query, in ascending order of spans,
-// into dst, [Dim]: maxs and sums have one element per span, stride apart; outs
-// one vector per span, outStride apart. The first covers folded spans, see
-// Queries.Fold, and those of the others have no result of their own.
-func Merge(dst []float32, maxs, sums []float32, stride int, outs []float32, outStride, folded, spans int) {
-	m, l := maxs[0], sums[0]
-	copy(dst, outs[:len(dst)])
-	for s := folded; s < spans; s++ {
-		m, l = fold(dst, m, l, outs[s*outStride:][:len(dst)], maxs[s*stride], sums[s*stride])
-	}
-	inv := 1 / l
-	for i := range dst {
-		dst[i] *= inv
-	}
 }
 
 // Store rounds a key and a value to bfloat16 and stores them at position pos of

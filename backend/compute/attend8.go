@@ -125,9 +125,9 @@ func NewQueriesInt8(n, dim int) *Queries {
 	wide := (dim + BlockCols - 1) &^ (BlockCols - 1)
 	return &Queries{
 		lo: make([]int, n), hi: make([]int, n), slot: make([]int, n),
-		s:   make([]float32, TileTokens*Span),
-		o:   make([]float32, TileTokens*wide),
-		top: make([]float32, n), sum: make([]float32, n), acc: make([]float32, n*dim),
+		s:     make([]float32, TileTokens*Span),
+		o:     make([]float32, TileTokens*wide),
+		chain: newSums(n, dim), chains: newSums(n, dim),
 		int8: &int8Queries{
 			acts: NewActs(n, dim), row: make([]float32, wide), parts: make([]byte, TileTokens*2*Span),
 		},

@@ -48,7 +48,10 @@ func attendInt8(r *rand.Rand, kv *PagedInt8, pages []int32, n int, window bool) 
 	p := &Partials{Max: make([]float32, 2*n), Sum: make([]float32, 2*n), Out: make([]float32, 2*n*kv.Dim)}
 	const per = Span / pagePositions
 	q.AttendInt8(p, kv, 0, pages[:per])
+	q.Flush(p, 1)
+	q.First = 1
 	q.AttendInt8(p, kv, 1, pages[per:])
+	q.Flush(p, 2)
 	return p, vs, seen
 }
 
@@ -77,7 +80,7 @@ func TestAttendInt8(t *testing.T) {
 			}
 			got := make([]float32, dim)
 			first, last := lo/Span, (hi-1)/Span
-			Merge(got, p.Max[first*n+i:], p.Sum[first*n+i:], n, p.Out[(first*n+i)*dim:], n*dim, 1, last-first+1)
+			Merge(got, p, first*n+i, n, first, make([]bool, last-first+1))
 			for d := range want {
 				e := want[d]/sum - float64(got[d])
 				off += e * e
@@ -113,6 +116,7 @@ func TestAttendInt8Bounds(t *testing.T) {
 		q.Set(0, slices.Repeat([]float32{0.1}, dim), 0, Span, 0)
 		p := &Partials{Max: make([]float32, 1), Sum: make([]float32, 1), Out: make([]float32, dim)}
 		q.AttendInt8(p, kv, 0, pages)
+		q.Flush(p, 1)
 		for _, o := range p.Out {
 			got := o / p.Sum[0]
 			if math.Abs(float64(got-c.want)) > 0.003*math.Abs(float64(c.want))+1e-8 {

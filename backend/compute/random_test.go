@@ -86,6 +86,9 @@ func attendAll(r *rand.Rand, kv *Paged, pages []int32, n int, window bool) []flo
 	p := &Partials{Max: make([]float32, 2*n), Sum: make([]float32, 2*n), Out: make([]float32, 2*n*kv.Dim)}
 	const per = Span / pagePositions
 	q.Attend(p, kv, 0, pages[:per], pages[per:])
+	q.Flush(p, 1)
+	q.First = 1
 	q.Attend(p, kv, 1, pages[per:], nil)
+	q.Flush(p, 2)
 	return slices.Concat(p.Max, p.Sum, p.Out)
 }

@@ -114,7 +114,7 @@ func (w *workspace) doAttend(worker, task int) {
 	hd, group := c.HeadDim, c.Heads/c.KVHeads
 	t, head := &p.tasks[task/c.KVHeads], task%c.KVHeads
 	q.Reset(t.n*group, hd, c.Heads)
-	q.Softcap, q.Fold = w.m.softcap, t.fold
+	q.Softcap, q.First, q.Fold = w.m.softcap, t.s0, t.fold
 	for j := range t.n {
 		i := t.first + j
 		pos := w.toks[i].pos
@@ -149,11 +149,11 @@ func (w *workspace) doAttend(worker, task int) {
 // projection.
 func (w *workspace) doMerge(worker, piece int) {
 	c, p, row := &w.m.cfg, w.plan(), w.scratch[worker].row
-	hd, a := c.HeadDim, &w.partials
+	hd := c.HeadDim
 	i, from, to := w.colPart(piece, c.Heads*hd)
 	for h := from / hd; h < to/hd; h++ {
 		at := p.slots[i]*c.Heads + h
-		compute.Merge(row[h*hd-from:][:hd], a.Max[at:], a.Sum[at:], c.Heads, a.Out[at*hd:], c.Heads*hd, p.folded[i], p.spans[i])
+		compute.Merge(row[h*hd-from:][:hd], &w.partials, at, c.Heads, p.from[i], p.covered[p.slots[i]:][:p.spans[i]])
 	}
 	w.storePart(i, from, row, to-from)
 }

@@ -109,7 +109,7 @@ func (w *workspace) chunkForward(segs []segment) {
 		}
 		w.plans[i].build(segs)
 		w.plans[i].split(w.attnParts())
-		w.plans[i].foldAll()
+		w.plans[i].cover()
 	}
 	w.reserve()
 	w.outs, w.outTo = w.outs[:0], w.outTo[:0]
@@ -225,7 +225,7 @@ func (w *workspace) lastKeys(n int) int {
 	if len(w.outs) > 0 {
 		w.plan().build(w.outSegs)
 		w.plan().split(w.attnParts())
-		w.plan().foldAll()
+		w.plan().cover()
 	}
 	return len(w.outs)
 }

@@ -25,7 +25,7 @@ type segment struct {
 type attnTask struct {
 	first, n int     // tokens of the chunk
 	s0, s1   int     // spans
-	fold     bool    // the spans start with the first of each of the tokens
+	fold     bool    // the spans start with the first of each of the tokens, whose chains can be merged too
 	pages    []int32 // block table that serves them all
 }
 
@@ -38,21 +38,21 @@ type attnTask struct {
 // tokens are grouped does not change a bit of the results: each query's partial
 // softmax over a span is its own.
 type plan struct {
-	window int        // positions that a token sees, 0 for all
-	tokens int        // largest number of tokens of a task
-	tasks  []attnTask // each to be done for all kv heads
-	slots  []int      // per token: the slot of its first span
-	from   []int      // per token: its first span
-	spans  []int      // per token: the number of its spans
-	folded []int      // per token: how many of them its first partial result covers
-	total  int        // slots
+	window  int        // positions that a token sees, 0 for all
+	tokens  int        // largest number of tokens of a task
+	tasks   []attnTask // each to be done for all kv heads
+	slots   []int      // per token: the slot of its first span
+	from    []int      // per token: its first span
+	spans   []int      // per token: the number of its spans
+	covered []bool     // per slot: its result is merged into an earlier one's
+	total   int        // slots
 }
 
 // build makes the plan for the segments, whose tokens lie one after the other
 // in the chunk. Segments with a common prefix must be adjacent.
 func (p *plan) build(segs []segment) {
 	p.tasks = p.tasks[:0]
-	p.slots, p.from, p.spans, p.folded, p.total = p.slots[:0], p.from[:0], p.spans[:0], p.folded[:0], 0
+	p.slots, p.from, p.spans, p.total = p.slots[:0], p.from[:0], p.spans[:0], 0
 	end := 0
 	for i := range segs {
 		s := &segs[i]
@@ -62,7 +62,6 @@ func (p *plan) build(segs []segment) {
 			p.slots = append(p.slots, p.total)
 			p.from = append(p.from, from)
 			p.spans = append(p.spans, spans)
-			p.folded = append(p.folded, 1)
 			p.total += spans
 		}
 		end = max(end, (s.pos+s.n-1)/compute.Span+1)
@@ -152,8 +151,9 @@ func (p *plan) emit(segs []segment, s0, s1 int) {
 func (t *attnTask) work() int { return (t.s1 - t.s0) * (t.n + 1) }
 
 // split cuts tasks over many spans until none is more than one of so many parts of all
-// the work, at the ends of page groups: what is within one lies together. A long trunk
-// beside short branches would else be the work of one thread.
+// the work: at the ends of chains, whose partial results then stay together, or else of
+// page groups: what is within one lies together. A long trunk beside short branches would
+// else be the work of one thread.
 func (p *plan) split(parts int) {
 	whole := 0
 	for i := range p.tasks {
@@ -162,9 +162,9 @@ func (p *plan) split(parts int) {
 	for i := 0; i < len(p.tasks); i++ {
 		for p.tasks[i].work()*parts > whole {
 			t := p.tasks[i]
-			mid := (t.s0 + t.s1) / 2 / groupSpans * groupSpans
-			if mid <= t.s0 {
-				mid += groupSpans
+			mid := t.middle(compute.Chain)
+			if mid >= t.s1 {
+				mid = t.middle(groupSpans)
 			}
 			if mid >= t.s1 {
 				break
@@ -175,14 +175,30 @@ func (p *plan) split(parts int) {
 	}
 }
 
-// foldAll marks the tasks that can merge as they go, which keeps the partial
-// results of most spans out of memory.
-func (p *plan) foldAll() {
+// middle returns the multiple of n spans where to cut the task, which is not below its
+// end if there is none.
+func (t *attnTask) middle(n int) int {
+	mid := (t.s0 + t.s1) / 2 / n * n
+	if mid <= t.s0 {
+		mid = (t.s0/n + 1) * n
+	}
+	return mid
+}
+
+// cover marks the tasks that can merge whole chains as they go, and what is merged into
+// other slots: most partial results never go to memory.
+func (p *plan) cover() {
+	p.covered = slices.Grow(p.covered[:0], p.total)[:p.total]
+	clear(p.covered)
 	for i := range p.tasks {
 		t := &p.tasks[i]
 		t.fold = t.s0 <= slices.Min(p.from[t.first:t.first+t.n])
-		for j := t.first; t.fold && j < t.first+t.n; j++ {
-			p.folded[j] = max(p.folded[j], min(t.s1-p.from[j], p.spans[j]))
+		for j := t.first; j < t.first+t.n; j++ {
+			from := p.from[j]
+			end := from + p.spans[j]
+			for s := max(from, t.s0); s < min(end, t.s1); s++ {
+				p.covered[p.slots[j]+s-from] = compute.Covered(s, from, end, t.s0, t.s1, t.fold)
+			}
 		}
 	}
 }

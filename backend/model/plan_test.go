@@ -49,7 +49,7 @@ func TestSplit(t *testing.T) {
 	for i := range 8 {
 		trunk = append(trunk, attnTask{first: i, n: 1, s0: 24, s1: 25})
 	}
-	if got := check(trunk, 6); len(got) != len(trunk)+7 {
+	if got := check(trunk, 6); len(got) != len(trunk)+5 {
 		t.Errorf("a trunk of 24 spans and its branches are %d tasks: %v", len(got), got)
 	}
 	check(nil, 6)
