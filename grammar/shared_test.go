@@ -61,6 +61,9 @@ func checkShared(t *testing.T, name string, opts CheckOptions) *CheckReport {
 func TestMaskbench(t *testing.T) {
 	for name, share := range map[string]float64{"maskbench_dev": 0.98, "maskbench_extra": 1} {
 		for _, any := range []bool{false, true} {
+			if testing.Short() && (any || name != "maskbench_dev") {
+				continue
+			}
 			rep := checkShared(t, "data/grammar/"+name+".jsonl.gz", CheckOptions{AnyOrder: any})
 			if got := float64(rep.AllRight) / float64(rep.Schemas); got < share {
 				t.Errorf("%s: only %.1f%% of the schemas are all right", name, 100*got)
@@ -72,6 +75,9 @@ func TestMaskbench(t *testing.T) {
 // TestMaskbenchStress compiles the largest schemas, or refuses them, within
 // 256 MiB of allocations in all.
 func TestMaskbenchStress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: compiles the largest schemas twice")
+	}
 	const name = "data/grammar/maskbench_stress.jsonl.gz"
 	checkShared(t, name, CheckOptions{})
 	raw, err := io.ReadAll(sharedFile(t, name))
@@ -95,15 +101,18 @@ func TestMaskbenchStress(t *testing.T) {
 }
 
 // TestMaskbenchEndings: at places of texts of all schemas, in the schema's order and in
-// any, there is a way to an end.
+// any, there is a way to an end; with -short of every eighth schema.
 func TestMaskbenchEndings(t *testing.T) {
 	for _, name := range []string{"maskbench_dev", "maskbench_stress"} {
 		raw, err := io.ReadAll(sharedFile(t, "data/grammar/"+name+".jsonl.gz"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, places := rand.New(rand.NewPCG(1, 2)), 0
+		r, places, lines := rand.New(rand.NewPCG(1, 2)), 0, 0
 		for line := range bytes.Lines(raw) {
+			if lines++; testing.Short() && lines%8 != 0 {
+				continue
+			}
 			var l struct {
 				ID     string
 				Schema json.RawMessage
