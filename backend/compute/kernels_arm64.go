@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"unsafe"
@@ -114,12 +115,57 @@ func gemmParts(kind Kind, unpacked bool, a *gemmArgs, t int) {
 }
 
 func quantise(a *Acts, form Form, first, t, at, block int, x []float32) {
-	quantiseGo(a, form, first, t, at, block, x)
+	if use == tierGo {
+		quantiseGo(a, form, first, t, at, block, x)
+		return
+	}
+	args := a.quantArgs(form, first, t, at, block, x)
+	quantiseNEON((*byte)(unsafe.Pointer(&args)))
 }
 
-func scores(a *scoreArgs, t int)                                         { scoresGo(a, t) }
-func mix(a *mixArgs, t int)                                              { mixGo(a, t) }
-func softmax(s []float32, _ []uint16, _ *uint16, _ int) (m, sum float32) { return softmaxGo(s) }
+func scores(a *scoreArgs, t int) {
+	if use == tierGo {
+		scoresGo(a, t)
+		return
+	}
+	part := *a
+	for i := 0; i < t; {
+		n := queriesOf(t - i)
+		scoresNEON((*byte)(unsafe.Pointer(&part)), n, t)
+		if i += n; i < t {
+			part.q, part.s = skip(part.q, n), skip(part.s, n*Span)
+		}
+	}
+}
+
+// queriesOf returns how many of the queries that are left the attention kernels take.
+func queriesOf(left int) int {
+	if left >= 8 {
+		return 8
+	}
+	return min(left, 4)
+}
+
+func mix(a *mixArgs, t int) {
+	if use == tierGo || a.dim%16 != 0 {
+		mixGo(a, t)
+		return
+	}
+	part := *a
+	for i := 0; i < t; {
+		n := queriesOf(t - i)
+		for c := 0; c < a.dim; {
+			w := 1
+			if n <= 2 && a.dim-c >= 32 {
+				w = 2
+			}
+			part.v, part.o, part.p = skip(a.v, 2*c), skip(a.o, i*a.dim+c), skip(a.p, i*Span)
+			mixNEON((*byte)(unsafe.Pointer(&part)), n, w)
+			c += 16 * w
+		}
+		i += n
+	}
+}
 
 func scores8(a *score8Args, t int) {
 	if use == tierGo {
@@ -129,26 +175,142 @@ func scores8(a *score8Args, t int) {
 	scores8Pages(a, t, true)
 }
 
-func mix8(a *mix8Args, t int)                   { mix8Go(a, t) }
-func weigh(a *weighArgs) float32                { return weighGo(a) }
-func narrow(s []float32, inv float32, p []byte) { narrowGo(s, inv, p) }
-func softmaxPlain(s []float32) (m, sum float32) { return softmaxPlainGo(s) }
-func norm(dst, x, w []float32, eps float32)     { normGo(dst, x, w, eps) }
-func gateUp(dst, gate, up []float32, gelu bool) { gateGo(dst, gate, up, gelu) }
-func add(dst, x []float32)                      { addGo(dst, x) }
-func blend(dst, x []float32, a, b float32)      { blendGo(dst, x, a, b) }
+func mix8(a *mix8Args, t int) {
+	if use == tierGo {
+		mix8Go(a, t)
+		return
+	}
+	part := *a
+	for i := 0; i < t; {
+		n := 1 // query, 2 or 4
+		for 2*n <= min(4, t-i) {
+			n *= 2
+		}
+		part.p, part.unit, part.o = skip(a.p, i*2*Span), skip(a.unit, i), skip(a.o, i*a.dim)
+		mix8NEON((*byte)(unsafe.Pointer(&part)), n)
+		i += n
+	}
+}
 
-// hasTop tells whether there are kernels for Top.
-func hasTop(bool) bool                                   { return false }
-func topOf([]float32, []uint64) (m float32, bits uint32) { return 0, 0 }
-func find(x []float32, _ float32) int                    { return len(x) }
+func weigh(a *weighArgs) float32 {
+	if use == tierGo {
+		return weighGo(a)
+	}
+	return weighNEON((*byte)(unsafe.Pointer(a)))
+}
+
+func narrow(s []float32, inv float32, p []byte) {
+	if use == tierGo {
+		narrowGo(s, inv, p)
+		return
+	}
+	narrowNEON(&s[0], &p[0], len(s), inv)
+}
+
+func softmaxPlain(s []float32) (m, sum float32) {
+	if use == tierGo {
+		return softmaxPlainGo(s)
+	}
+	return softmaxPlainNEON(&s[0], len(s))
+}
 
 // softmaxLines is the number of lines that softmax fetches with 16 scores.
 const softmaxLines = 0
 
-const dotPeakMACs, floatPeakMACs, brainPeakMACs = goPeakMACs, goPeakMACs, 0
+// softmax is softmaxGo; what is near is not fetched.
+func softmax(s []float32, _ []uint16, _ *uint16, _ int) (m, sum float32) {
+	if use == tierGo {
+		return softmaxGo(s)
+	}
+	return softmaxNEON(&s[0], len(s))
+}
 
-func readPeak(b []byte) { readPeakGo(b) }
-func dotPeak(n int)     { dotPeakGo(n) }
-func floatPeak(n int)   { floatPeakGo(n) }
-func brainPeak(int)     {}
+// vectored tells whether the element-wise kernels can do n elements.
+func vectored(n int) bool { return use != tierGo && n > 0 && n%16 == 0 }
+
+func norm(dst, x, w []float32, eps float32) {
+	if !vectored(len(x)) {
+		normGo(dst, x, w, eps)
+		return
+	}
+	sum := sumSquaresNEON(&x[0], len(x))
+	scale := 1 / float32(math.Sqrt(float64(sum/float32(len(x))+eps)))
+	scaleMulNEON(&dst[0], &x[0], &w[0], len(x), scale)
+}
+
+func gateUp(dst, gate, up []float32, gelu bool) {
+	g := 0
+	if gelu {
+		g = 1
+	}
+	if !vectored(len(dst)) {
+		gateGo(dst, gate, up, gelu)
+		return
+	}
+	gateNEON(&dst[0], &gate[0], &up[0], len(dst), g)
+}
+
+func add(dst, x []float32) {
+	if !vectored(len(dst)) {
+		addGo(dst, x)
+		return
+	}
+	addNEON(&dst[0], &x[0], len(dst))
+}
+
+func blend(dst, x []float32, a, b float32) {
+	if !vectored(len(dst)) {
+		blendGo(dst, x, a, b)
+		return
+	}
+	blendNEON(&dst[0], &x[0], len(dst), a, b)
+}
+
+// hasTop tells whether there are kernels for Top, of all values or of those of a set.
+func hasTop(set bool) bool { return use == tierNEON && !set }
+
+// topOf returns the greatest of x and the greatest of their bits without signs.
+func topOf(x []float32, _ []uint64) (m float32, bits uint32) { return topNEON(&x[0], len(x)) }
+
+// find returns the index of the first of x that is m, rounded down to a multiple of 16,
+// or len(x).
+func find(x []float32, m float32) int { return findNEON(&x[0], len(x), &m) }
+
+// What dotPeak(1) and floatPeak(1) do, in multiply-adds.
+var dotPeakMACs, floatPeakMACs = peakMACs()
+
+func peakMACs() (dot, float int) {
+	if best == tierNEON {
+		return 16 * 16, 16 * 4
+	}
+	return goPeakMACs, goPeakMACs
+}
+
+// brainPeakMACs is 0: there are no products of bfloat16 of their own.
+const brainPeakMACs = 0
+
+func brainPeak(int) {}
+
+func readPeak(b []byte) {
+	if best == tierNEON {
+		readNEON(&b[0], len(b))
+		return
+	}
+	readPeakGo(b)
+}
+
+func dotPeak(n int) {
+	if best == tierNEON {
+		dotPeakNEON(n)
+		return
+	}
+	dotPeakGo(n)
+}
+
+func floatPeak(n int) {
+	if best == tierNEON {
+		floatPeakNEON(n)
+		return
+	}
+	floatPeakGo(n)
+}

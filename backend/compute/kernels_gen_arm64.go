@@ -89,3 +89,93 @@ func unpackInt4NEON(dst *byte, src *byte, n int)
 //
 //go:noescape
 func unpackInt4MinNEON(dst *byte, src *byte, n int)
+
+// scoresNEON is scoresGo for t queries, up to 4 or 8, of a tile that has step; a points to scoreArgs.
+//
+//go:noescape
+func scoresNEON(a *byte, t int, step int)
+
+// mixNEON is mixGo for t queries and 16*w columns: 1 or 2 by 1 or 2, 3 or 4 by 1, or 8 by 1; a points to mixArgs.
+//
+//go:noescape
+func mixNEON(a *byte, t int, w int)
+
+// softmaxNEON is softmaxGo for a positive multiple of 16 scores.
+//
+//go:noescape
+func softmaxNEON(s *float32, n int) (m float32, sum float32)
+
+// softmaxPlainNEON is softmaxPlainGo for a positive multiple of 16 scores.
+//
+//go:noescape
+func softmaxPlainNEON(s *float32, n int) (m float32, sum float32)
+
+// sumSquaresNEON adds the squares of a positive multiple of 16 elements as normGo does.
+//
+//go:noescape
+func sumSquaresNEON(x *float32, n int) float32
+
+// scaleMulNEON computes dst = (x*scale)*w for a positive multiple of 16 elements.
+//
+//go:noescape
+func scaleMulNEON(dst *float32, x *float32, w *float32, n int, scale float32)
+
+// addNEON is addGo for a positive multiple of 16 elements.
+//
+//go:noescape
+func addNEON(dst *float32, x *float32, n int)
+
+// blendNEON is blendGo for a positive multiple of 16 elements.
+//
+//go:noescape
+func blendNEON(dst *float32, x *float32, n int, a float32, b float32)
+
+// gateNEON is gateGo for a positive multiple of 16 elements; gelu is 1 or 0.
+//
+//go:noescape
+func gateNEON(dst *float32, gate *float32, up *float32, n int, gelu int)
+
+// quantiseNEON is quantiseGo for one token; a points to quantArgs.
+//
+//go:noescape
+func quantiseNEON(a *byte)
+
+// weighNEON is weighGo; a points to weighArgs.
+//
+//go:noescape
+func weighNEON(a *byte) float32
+
+// narrowNEON is narrowGo for a positive multiple of 16 weights.
+//
+//go:noescape
+func narrowNEON(s *float32, p *byte, n int, inv float32)
+
+// mix8NEON is mix8Go for 1, 2 or 4 queries and a multiple of 32 columns; a points to mix8Args.
+//
+//go:noescape
+func mix8NEON(a *byte, t int)
+
+// topNEON returns the greatest of n values, a positive multiple of 16, and the greatest of their bits without signs.
+//
+//go:noescape
+func topNEON(x *float32, n int) (m float32, bits uint32)
+
+// findNEON returns the index of the first 16 of n values one of which is m, or n; n is a positive multiple of 16.
+//
+//go:noescape
+func findNEON(x *float32, n int, m *float32) int
+
+// dotPeakNEON executes 16*n SDOT, of 16 multiply-adds each.
+//
+//go:noescape
+func dotPeakNEON(n int)
+
+// floatPeakNEON executes 16*n FMLA, of 4 multiply-adds each.
+//
+//go:noescape
+func floatPeakNEON(n int)
+
+// readNEON reads n bytes, a positive multiple of 512.
+//
+//go:noescape
+func readNEON(p *byte, n int)

@@ -11188,3 +11188,2859 @@ loop:
 	SUBS $1, R13, R13
 	BNE loop
 	RET
+
+// func scoresNEON(a *byte, t int, step int)
+TEXT ·scoresNEON(SB), NOSPLIT, $0-24
+	MOVD a+0(FP), R0
+	MOVD t+8(FP), R15
+	MOVD step+16(FP), R1
+	LSL $2, R1
+	MOVD 8(R0), R12
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 32(R0), R6
+	LSL $1, R6
+	MOVD 48(R0), R3
+	MOVD $0xffff0000, R16
+	WORD $0x4e040e00 // dup v0.4s, w16
+	CMP $1, R15
+	BEQ t1
+	CMP $2, R15
+	BEQ t2
+	CMP $3, R15
+	BEQ t3
+	CMP $4, R15
+	BEQ t4
+
+page8:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD R7, R10
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+	MOVD 0(R0), R9
+	MOVD 40(R0), R11
+
+dim8a:
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x3dc00532 // ldr q18, [x9, #16]
+	ADD R1, R9
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	ADD R1, R9
+	WORD $0xad4058f5 // ldp q21, q22, [x7, #0]
+	ADD $64, R7
+	WORD $0x4e201eb7 // and v23.16b, v21.16b, v0.16b
+	WORD $0x4e201ed8 // and v24.16b, v22.16b, v0.16b
+	WORD $0x4f9312e1 // fmla v1.4s, v23.4s, v19.s[0]
+	WORD $0x4f931302 // fmla v2.4s, v24.4s, v19.s[0]
+	WORD $0x4fb312e3 // fmla v3.4s, v23.4s, v19.s[1]
+	WORD $0x4fb31304 // fmla v4.4s, v24.4s, v19.s[1]
+	WORD $0x4f931ae5 // fmla v5.4s, v23.4s, v19.s[2]
+	WORD $0x4f931b06 // fmla v6.4s, v24.4s, v19.s[2]
+	WORD $0x4fb31ae7 // fmla v7.4s, v23.4s, v19.s[3]
+	WORD $0x4fb31b08 // fmla v8.4s, v24.4s, v19.s[3]
+	WORD $0x4f9412e9 // fmla v9.4s, v23.4s, v20.s[0]
+	WORD $0x4f94130a // fmla v10.4s, v24.4s, v20.s[0]
+	WORD $0x4fb412eb // fmla v11.4s, v23.4s, v20.s[1]
+	WORD $0x4fb4130c // fmla v12.4s, v24.4s, v20.s[1]
+	WORD $0x4f941aed // fmla v13.4s, v23.4s, v20.s[2]
+	WORD $0x4f941b0e // fmla v14.4s, v24.4s, v20.s[2]
+	WORD $0x4fb41aef // fmla v15.4s, v23.4s, v20.s[3]
+	WORD $0x4fb41b10 // fmla v16.4s, v24.4s, v20.s[3]
+	WORD $0x4f3056b5 // shl v21.4s, v21.4s, #16
+	WORD $0x4f3056d6 // shl v22.4s, v22.4s, #16
+	WORD $0x4f9112a1 // fmla v1.4s, v21.4s, v17.s[0]
+	WORD $0x4f9112c2 // fmla v2.4s, v22.4s, v17.s[0]
+	WORD $0x4fb112a3 // fmla v3.4s, v21.4s, v17.s[1]
+	WORD $0x4fb112c4 // fmla v4.4s, v22.4s, v17.s[1]
+	WORD $0x4f911aa5 // fmla v5.4s, v21.4s, v17.s[2]
+	WORD $0x4f911ac6 // fmla v6.4s, v22.4s, v17.s[2]
+	WORD $0x4fb11aa7 // fmla v7.4s, v21.4s, v17.s[3]
+	WORD $0x4fb11ac8 // fmla v8.4s, v22.4s, v17.s[3]
+	WORD $0x4f9212a9 // fmla v9.4s, v21.4s, v18.s[0]
+	WORD $0x4f9212ca // fmla v10.4s, v22.4s, v18.s[0]
+	WORD $0x4fb212ab // fmla v11.4s, v21.4s, v18.s[1]
+	WORD $0x4fb212cc // fmla v12.4s, v22.4s, v18.s[1]
+	WORD $0x4f921aad // fmla v13.4s, v21.4s, v18.s[2]
+	WORD $0x4f921ace // fmla v14.4s, v22.4s, v18.s[2]
+	WORD $0x4fb21aaf // fmla v15.4s, v21.4s, v18.s[3]
+	WORD $0x4fb21ad0 // fmla v16.4s, v22.4s, v18.s[3]
+	SUBS $2, R11, R11
+	BNE dim8a
+	WORD $0x3d800061 // str q1, [x3, #0]
+	WORD $0x3d800462 // str q2, [x3, #16]
+	WORD $0x3d810063 // str q3, [x3, #1024]
+	WORD $0x3d810464 // str q4, [x3, #1040]
+	WORD $0x3d820065 // str q5, [x3, #2048]
+	WORD $0x3d820466 // str q6, [x3, #2064]
+	WORD $0x3d830067 // str q7, [x3, #3072]
+	WORD $0x3d830468 // str q8, [x3, #3088]
+	WORD $0x3d840069 // str q9, [x3, #4096]
+	WORD $0x3d84046a // str q10, [x3, #4112]
+	WORD $0x3d85006b // str q11, [x3, #5120]
+	WORD $0x3d85046c // str q12, [x3, #5136]
+	WORD $0x3d86006d // str q13, [x3, #6144]
+	WORD $0x3d86046e // str q14, [x3, #6160]
+	WORD $0x3d87006f // str q15, [x3, #7168]
+	WORD $0x3d870470 // str q16, [x3, #7184]
+	ADD $32, R10
+	ADD $32, R3
+	MOVD R10, R7
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+	MOVD 0(R0), R9
+	MOVD 40(R0), R11
+
+dim8b:
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x3dc00532 // ldr q18, [x9, #16]
+	ADD R1, R9
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	ADD R1, R9
+	WORD $0xad4058f5 // ldp q21, q22, [x7, #0]
+	ADD $64, R7
+	WORD $0x4e201eb7 // and v23.16b, v21.16b, v0.16b
+	WORD $0x4e201ed8 // and v24.16b, v22.16b, v0.16b
+	WORD $0x4f9312e1 // fmla v1.4s, v23.4s, v19.s[0]
+	WORD $0x4f931302 // fmla v2.4s, v24.4s, v19.s[0]
+	WORD $0x4fb312e3 // fmla v3.4s, v23.4s, v19.s[1]
+	WORD $0x4fb31304 // fmla v4.4s, v24.4s, v19.s[1]
+	WORD $0x4f931ae5 // fmla v5.4s, v23.4s, v19.s[2]
+	WORD $0x4f931b06 // fmla v6.4s, v24.4s, v19.s[2]
+	WORD $0x4fb31ae7 // fmla v7.4s, v23.4s, v19.s[3]
+	WORD $0x4fb31b08 // fmla v8.4s, v24.4s, v19.s[3]
+	WORD $0x4f9412e9 // fmla v9.4s, v23.4s, v20.s[0]
+	WORD $0x4f94130a // fmla v10.4s, v24.4s, v20.s[0]
+	WORD $0x4fb412eb // fmla v11.4s, v23.4s, v20.s[1]
+	WORD $0x4fb4130c // fmla v12.4s, v24.4s, v20.s[1]
+	WORD $0x4f941aed // fmla v13.4s, v23.4s, v20.s[2]
+	WORD $0x4f941b0e // fmla v14.4s, v24.4s, v20.s[2]
+	WORD $0x4fb41aef // fmla v15.4s, v23.4s, v20.s[3]
+	WORD $0x4fb41b10 // fmla v16.4s, v24.4s, v20.s[3]
+	WORD $0x4f3056b5 // shl v21.4s, v21.4s, #16
+	WORD $0x4f3056d6 // shl v22.4s, v22.4s, #16
+	WORD $0x4f9112a1 // fmla v1.4s, v21.4s, v17.s[0]
+	WORD $0x4f9112c2 // fmla v2.4s, v22.4s, v17.s[0]
+	WORD $0x4fb112a3 // fmla v3.4s, v21.4s, v17.s[1]
+	WORD $0x4fb112c4 // fmla v4.4s, v22.4s, v17.s[1]
+	WORD $0x4f911aa5 // fmla v5.4s, v21.4s, v17.s[2]
+	WORD $0x4f911ac6 // fmla v6.4s, v22.4s, v17.s[2]
+	WORD $0x4fb11aa7 // fmla v7.4s, v21.4s, v17.s[3]
+	WORD $0x4fb11ac8 // fmla v8.4s, v22.4s, v17.s[3]
+	WORD $0x4f9212a9 // fmla v9.4s, v21.4s, v18.s[0]
+	WORD $0x4f9212ca // fmla v10.4s, v22.4s, v18.s[0]
+	WORD $0x4fb212ab // fmla v11.4s, v21.4s, v18.s[1]
+	WORD $0x4fb212cc // fmla v12.4s, v22.4s, v18.s[1]
+	WORD $0x4f921aad // fmla v13.4s, v21.4s, v18.s[2]
+	WORD $0x4f921ace // fmla v14.4s, v22.4s, v18.s[2]
+	WORD $0x4fb21aaf // fmla v15.4s, v21.4s, v18.s[3]
+	WORD $0x4fb21ad0 // fmla v16.4s, v22.4s, v18.s[3]
+	SUBS $2, R11, R11
+	BNE dim8b
+	WORD $0x3d800061 // str q1, [x3, #0]
+	WORD $0x3d800462 // str q2, [x3, #16]
+	WORD $0x3d810063 // str q3, [x3, #1024]
+	WORD $0x3d810464 // str q4, [x3, #1040]
+	WORD $0x3d820065 // str q5, [x3, #2048]
+	WORD $0x3d820466 // str q6, [x3, #2064]
+	WORD $0x3d830067 // str q7, [x3, #3072]
+	WORD $0x3d830468 // str q8, [x3, #3088]
+	WORD $0x3d840069 // str q9, [x3, #4096]
+	WORD $0x3d84046a // str q10, [x3, #4112]
+	WORD $0x3d85006b // str q11, [x3, #5120]
+	WORD $0x3d85046c // str q12, [x3, #5136]
+	WORD $0x3d86006d // str q13, [x3, #6144]
+	WORD $0x3d86046e // str q14, [x3, #6160]
+	WORD $0x3d87006f // str q15, [x3, #7168]
+	WORD $0x3d870470 // str q16, [x3, #7184]
+	ADD $32, R3
+	SUBS $1, R5, R5
+	BNE page8
+	RET
+
+t4:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+	MOVD 0(R0), R9
+	MOVD 40(R0), R11
+
+dim4:
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	ADD R1, R9
+	WORD $0x3dc00132 // ldr q18, [x9, #0]
+	ADD R1, R9
+	WORD $0xad4050f3 // ldp q19, q20, [x7, #0]
+	WORD $0xad4158f5 // ldp q21, q22, [x7, #32]
+	ADD $64, R7
+	WORD $0x4e201e77 // and v23.16b, v19.16b, v0.16b
+	WORD $0x4e201e98 // and v24.16b, v20.16b, v0.16b
+	WORD $0x4e201eb9 // and v25.16b, v21.16b, v0.16b
+	WORD $0x4e201eda // and v26.16b, v22.16b, v0.16b
+	WORD $0x4f9212e1 // fmla v1.4s, v23.4s, v18.s[0]
+	WORD $0x4f921302 // fmla v2.4s, v24.4s, v18.s[0]
+	WORD $0x4f921323 // fmla v3.4s, v25.4s, v18.s[0]
+	WORD $0x4f921344 // fmla v4.4s, v26.4s, v18.s[0]
+	WORD $0x4fb212e5 // fmla v5.4s, v23.4s, v18.s[1]
+	WORD $0x4fb21306 // fmla v6.4s, v24.4s, v18.s[1]
+	WORD $0x4fb21327 // fmla v7.4s, v25.4s, v18.s[1]
+	WORD $0x4fb21348 // fmla v8.4s, v26.4s, v18.s[1]
+	WORD $0x4f921ae9 // fmla v9.4s, v23.4s, v18.s[2]
+	WORD $0x4f921b0a // fmla v10.4s, v24.4s, v18.s[2]
+	WORD $0x4f921b2b // fmla v11.4s, v25.4s, v18.s[2]
+	WORD $0x4f921b4c // fmla v12.4s, v26.4s, v18.s[2]
+	WORD $0x4fb21aed // fmla v13.4s, v23.4s, v18.s[3]
+	WORD $0x4fb21b0e // fmla v14.4s, v24.4s, v18.s[3]
+	WORD $0x4fb21b2f // fmla v15.4s, v25.4s, v18.s[3]
+	WORD $0x4fb21b50 // fmla v16.4s, v26.4s, v18.s[3]
+	WORD $0x4f305673 // shl v19.4s, v19.4s, #16
+	WORD $0x4f305694 // shl v20.4s, v20.4s, #16
+	WORD $0x4f3056b5 // shl v21.4s, v21.4s, #16
+	WORD $0x4f3056d6 // shl v22.4s, v22.4s, #16
+	WORD $0x4f911261 // fmla v1.4s, v19.4s, v17.s[0]
+	WORD $0x4f911282 // fmla v2.4s, v20.4s, v17.s[0]
+	WORD $0x4f9112a3 // fmla v3.4s, v21.4s, v17.s[0]
+	WORD $0x4f9112c4 // fmla v4.4s, v22.4s, v17.s[0]
+	WORD $0x4fb11265 // fmla v5.4s, v19.4s, v17.s[1]
+	WORD $0x4fb11286 // fmla v6.4s, v20.4s, v17.s[1]
+	WORD $0x4fb112a7 // fmla v7.4s, v21.4s, v17.s[1]
+	WORD $0x4fb112c8 // fmla v8.4s, v22.4s, v17.s[1]
+	WORD $0x4f911a69 // fmla v9.4s, v19.4s, v17.s[2]
+	WORD $0x4f911a8a // fmla v10.4s, v20.4s, v17.s[2]
+	WORD $0x4f911aab // fmla v11.4s, v21.4s, v17.s[2]
+	WORD $0x4f911acc // fmla v12.4s, v22.4s, v17.s[2]
+	WORD $0x4fb11a6d // fmla v13.4s, v19.4s, v17.s[3]
+	WORD $0x4fb11a8e // fmla v14.4s, v20.4s, v17.s[3]
+	WORD $0x4fb11aaf // fmla v15.4s, v21.4s, v17.s[3]
+	WORD $0x4fb11ad0 // fmla v16.4s, v22.4s, v17.s[3]
+	SUBS $2, R11, R11
+	BNE dim4
+	WORD $0x3d800061 // str q1, [x3, #0]
+	WORD $0x3d800462 // str q2, [x3, #16]
+	WORD $0x3d800863 // str q3, [x3, #32]
+	WORD $0x3d800c64 // str q4, [x3, #48]
+	WORD $0x3d810065 // str q5, [x3, #1024]
+	WORD $0x3d810466 // str q6, [x3, #1040]
+	WORD $0x3d810867 // str q7, [x3, #1056]
+	WORD $0x3d810c68 // str q8, [x3, #1072]
+	WORD $0x3d820069 // str q9, [x3, #2048]
+	WORD $0x3d82046a // str q10, [x3, #2064]
+	WORD $0x3d82086b // str q11, [x3, #2080]
+	WORD $0x3d820c6c // str q12, [x3, #2096]
+	WORD $0x3d83006d // str q13, [x3, #3072]
+	WORD $0x3d83046e // str q14, [x3, #3088]
+	WORD $0x3d83086f // str q15, [x3, #3104]
+	WORD $0x3d830c70 // str q16, [x3, #3120]
+	ADD $64, R3
+	SUBS $1, R5, R5
+	BNE t4
+	RET
+
+t3:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	MOVD 0(R0), R9
+	MOVD 40(R0), R11
+
+dim3:
+	WORD $0xfd40012d // ldr d13, [x9, #0]
+	WORD $0xbd40092e // ldr s14, [x9, #8]
+	ADD R1, R9
+	WORD $0xfd40012f // ldr d15, [x9, #0]
+	WORD $0xbd400930 // ldr s16, [x9, #8]
+	ADD R1, R9
+	WORD $0xad4048f1 // ldp q17, q18, [x7, #0]
+	WORD $0xad4150f3 // ldp q19, q20, [x7, #32]
+	ADD $64, R7
+	WORD $0x4e201e35 // and v21.16b, v17.16b, v0.16b
+	WORD $0x4e201e56 // and v22.16b, v18.16b, v0.16b
+	WORD $0x4e201e77 // and v23.16b, v19.16b, v0.16b
+	WORD $0x4e201e98 // and v24.16b, v20.16b, v0.16b
+	WORD $0x4f8f12a1 // fmla v1.4s, v21.4s, v15.s[0]
+	WORD $0x4f8f12c2 // fmla v2.4s, v22.4s, v15.s[0]
+	WORD $0x4f8f12e3 // fmla v3.4s, v23.4s, v15.s[0]
+	WORD $0x4f8f1304 // fmla v4.4s, v24.4s, v15.s[0]
+	WORD $0x4faf12a5 // fmla v5.4s, v21.4s, v15.s[1]
+	WORD $0x4faf12c6 // fmla v6.4s, v22.4s, v15.s[1]
+	WORD $0x4faf12e7 // fmla v7.4s, v23.4s, v15.s[1]
+	WORD $0x4faf1308 // fmla v8.4s, v24.4s, v15.s[1]
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4f90130c // fmla v12.4s, v24.4s, v16.s[0]
+	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
+	WORD $0x4f305652 // shl v18.4s, v18.4s, #16
+	WORD $0x4f305673 // shl v19.4s, v19.4s, #16
+	WORD $0x4f305694 // shl v20.4s, v20.4s, #16
+	WORD $0x4f8d1221 // fmla v1.4s, v17.4s, v13.s[0]
+	WORD $0x4f8d1242 // fmla v2.4s, v18.4s, v13.s[0]
+	WORD $0x4f8d1263 // fmla v3.4s, v19.4s, v13.s[0]
+	WORD $0x4f8d1284 // fmla v4.4s, v20.4s, v13.s[0]
+	WORD $0x4fad1225 // fmla v5.4s, v17.4s, v13.s[1]
+	WORD $0x4fad1246 // fmla v6.4s, v18.4s, v13.s[1]
+	WORD $0x4fad1267 // fmla v7.4s, v19.4s, v13.s[1]
+	WORD $0x4fad1288 // fmla v8.4s, v20.4s, v13.s[1]
+	WORD $0x4f8e1229 // fmla v9.4s, v17.4s, v14.s[0]
+	WORD $0x4f8e124a // fmla v10.4s, v18.4s, v14.s[0]
+	WORD $0x4f8e126b // fmla v11.4s, v19.4s, v14.s[0]
+	WORD $0x4f8e128c // fmla v12.4s, v20.4s, v14.s[0]
+	SUBS $2, R11, R11
+	BNE dim3
+	WORD $0x3d800061 // str q1, [x3, #0]
+	WORD $0x3d800462 // str q2, [x3, #16]
+	WORD $0x3d800863 // str q3, [x3, #32]
+	WORD $0x3d800c64 // str q4, [x3, #48]
+	WORD $0x3d810065 // str q5, [x3, #1024]
+	WORD $0x3d810466 // str q6, [x3, #1040]
+	WORD $0x3d810867 // str q7, [x3, #1056]
+	WORD $0x3d810c68 // str q8, [x3, #1072]
+	WORD $0x3d820069 // str q9, [x3, #2048]
+	WORD $0x3d82046a // str q10, [x3, #2064]
+	WORD $0x3d82086b // str q11, [x3, #2080]
+	WORD $0x3d820c6c // str q12, [x3, #2096]
+	ADD $64, R3
+	SUBS $1, R5, R5
+	BNE t3
+	RET
+
+t2:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	MOVD 0(R0), R9
+	MOVD 40(R0), R11
+
+dim2:
+	WORD $0xfd400129 // ldr d9, [x9, #0]
+	ADD R1, R9
+	WORD $0xfd40012a // ldr d10, [x9, #0]
+	ADD R1, R9
+	WORD $0xad4030eb // ldp q11, q12, [x7, #0]
+	WORD $0xad4138ed // ldp q13, q14, [x7, #32]
+	ADD $64, R7
+	WORD $0x4e201d6f // and v15.16b, v11.16b, v0.16b
+	WORD $0x4e201d90 // and v16.16b, v12.16b, v0.16b
+	WORD $0x4e201db1 // and v17.16b, v13.16b, v0.16b
+	WORD $0x4e201dd2 // and v18.16b, v14.16b, v0.16b
+	WORD $0x4f8a11e1 // fmla v1.4s, v15.4s, v10.s[0]
+	WORD $0x4f8a1202 // fmla v2.4s, v16.4s, v10.s[0]
+	WORD $0x4f8a1223 // fmla v3.4s, v17.4s, v10.s[0]
+	WORD $0x4f8a1244 // fmla v4.4s, v18.4s, v10.s[0]
+	WORD $0x4faa11e5 // fmla v5.4s, v15.4s, v10.s[1]
+	WORD $0x4faa1206 // fmla v6.4s, v16.4s, v10.s[1]
+	WORD $0x4faa1227 // fmla v7.4s, v17.4s, v10.s[1]
+	WORD $0x4faa1248 // fmla v8.4s, v18.4s, v10.s[1]
+	WORD $0x4f30556b // shl v11.4s, v11.4s, #16
+	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
+	WORD $0x4f3055ce // shl v14.4s, v14.4s, #16
+	WORD $0x4f891161 // fmla v1.4s, v11.4s, v9.s[0]
+	WORD $0x4f891182 // fmla v2.4s, v12.4s, v9.s[0]
+	WORD $0x4f8911a3 // fmla v3.4s, v13.4s, v9.s[0]
+	WORD $0x4f8911c4 // fmla v4.4s, v14.4s, v9.s[0]
+	WORD $0x4fa91165 // fmla v5.4s, v11.4s, v9.s[1]
+	WORD $0x4fa91186 // fmla v6.4s, v12.4s, v9.s[1]
+	WORD $0x4fa911a7 // fmla v7.4s, v13.4s, v9.s[1]
+	WORD $0x4fa911c8 // fmla v8.4s, v14.4s, v9.s[1]
+	SUBS $2, R11, R11
+	BNE dim2
+	WORD $0x3d800061 // str q1, [x3, #0]
+	WORD $0x3d800462 // str q2, [x3, #16]
+	WORD $0x3d800863 // str q3, [x3, #32]
+	WORD $0x3d800c64 // str q4, [x3, #48]
+	WORD $0x3d810065 // str q5, [x3, #1024]
+	WORD $0x3d810466 // str q6, [x3, #1040]
+	WORD $0x3d810867 // str q7, [x3, #1056]
+	WORD $0x3d810c68 // str q8, [x3, #1072]
+	ADD $64, R3
+	SUBS $1, R5, R5
+	BNE t2
+	RET
+
+t1:
+	CMP $2, R5
+	BLT last1
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVW.P 4(R4), R8
+	MUL R6, R8
+	ADD R12, R8
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	MOVD 0(R0), R9
+	MOVD 40(R0), R11
+
+dim1two:
+	WORD $0xbd400129 // ldr s9, [x9, #0]
+	ADD R1, R9
+	WORD $0xbd40012a // ldr s10, [x9, #0]
+	ADD R1, R9
+	WORD $0xad4030eb // ldp q11, q12, [x7, #0]
+	WORD $0xad4138ed // ldp q13, q14, [x7, #32]
+	ADD $64, R7
+	WORD $0xad40410f // ldp q15, q16, [x8, #0]
+	WORD $0xad414911 // ldp q17, q18, [x8, #32]
+	ADD $64, R8
+	WORD $0x4e201d73 // and v19.16b, v11.16b, v0.16b
+	WORD $0x4e201d94 // and v20.16b, v12.16b, v0.16b
+	WORD $0x4e201db5 // and v21.16b, v13.16b, v0.16b
+	WORD $0x4e201dd6 // and v22.16b, v14.16b, v0.16b
+	WORD $0x4f8a1261 // fmla v1.4s, v19.4s, v10.s[0]
+	WORD $0x4f8a1282 // fmla v2.4s, v20.4s, v10.s[0]
+	WORD $0x4f8a12a3 // fmla v3.4s, v21.4s, v10.s[0]
+	WORD $0x4f8a12c4 // fmla v4.4s, v22.4s, v10.s[0]
+	WORD $0x4f30556b // shl v11.4s, v11.4s, #16
+	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
+	WORD $0x4f3055ce // shl v14.4s, v14.4s, #16
+	WORD $0x4f891161 // fmla v1.4s, v11.4s, v9.s[0]
+	WORD $0x4f891182 // fmla v2.4s, v12.4s, v9.s[0]
+	WORD $0x4f8911a3 // fmla v3.4s, v13.4s, v9.s[0]
+	WORD $0x4f8911c4 // fmla v4.4s, v14.4s, v9.s[0]
+	WORD $0x4e201df3 // and v19.16b, v15.16b, v0.16b
+	WORD $0x4e201e14 // and v20.16b, v16.16b, v0.16b
+	WORD $0x4e201e35 // and v21.16b, v17.16b, v0.16b
+	WORD $0x4e201e56 // and v22.16b, v18.16b, v0.16b
+	WORD $0x4f8a1265 // fmla v5.4s, v19.4s, v10.s[0]
+	WORD $0x4f8a1286 // fmla v6.4s, v20.4s, v10.s[0]
+	WORD $0x4f8a12a7 // fmla v7.4s, v21.4s, v10.s[0]
+	WORD $0x4f8a12c8 // fmla v8.4s, v22.4s, v10.s[0]
+	WORD $0x4f3055ef // shl v15.4s, v15.4s, #16
+	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
+	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
+	WORD $0x4f305652 // shl v18.4s, v18.4s, #16
+	WORD $0x4f8911e5 // fmla v5.4s, v15.4s, v9.s[0]
+	WORD $0x4f891206 // fmla v6.4s, v16.4s, v9.s[0]
+	WORD $0x4f891227 // fmla v7.4s, v17.4s, v9.s[0]
+	WORD $0x4f891248 // fmla v8.4s, v18.4s, v9.s[0]
+	SUBS $2, R11, R11
+	BNE dim1two
+	WORD $0x3d800061 // str q1, [x3, #0]
+	WORD $0x3d800462 // str q2, [x3, #16]
+	WORD $0x3d800863 // str q3, [x3, #32]
+	WORD $0x3d800c64 // str q4, [x3, #48]
+	WORD $0x3d801065 // str q5, [x3, #64]
+	WORD $0x3d801466 // str q6, [x3, #80]
+	WORD $0x3d801867 // str q7, [x3, #96]
+	WORD $0x3d801c68 // str q8, [x3, #112]
+	ADD $128, R3
+	SUBS $2, R5, R5
+	BNE t1
+	RET
+
+last1:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	MOVD 0(R0), R9
+	MOVD 40(R0), R11
+
+dim1:
+	WORD $0xbd400125 // ldr s5, [x9, #0]
+	ADD R1, R9
+	WORD $0xbd400126 // ldr s6, [x9, #0]
+	ADD R1, R9
+	WORD $0xad4020e7 // ldp q7, q8, [x7, #0]
+	WORD $0xad4128e9 // ldp q9, q10, [x7, #32]
+	ADD $64, R7
+	WORD $0x4e201ceb // and v11.16b, v7.16b, v0.16b
+	WORD $0x4e201d0c // and v12.16b, v8.16b, v0.16b
+	WORD $0x4e201d2d // and v13.16b, v9.16b, v0.16b
+	WORD $0x4e201d4e // and v14.16b, v10.16b, v0.16b
+	WORD $0x4f861161 // fmla v1.4s, v11.4s, v6.s[0]
+	WORD $0x4f861182 // fmla v2.4s, v12.4s, v6.s[0]
+	WORD $0x4f8611a3 // fmla v3.4s, v13.4s, v6.s[0]
+	WORD $0x4f8611c4 // fmla v4.4s, v14.4s, v6.s[0]
+	WORD $0x4f3054e7 // shl v7.4s, v7.4s, #16
+	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
+	WORD $0x4f30554a // shl v10.4s, v10.4s, #16
+	WORD $0x4f8510e1 // fmla v1.4s, v7.4s, v5.s[0]
+	WORD $0x4f851102 // fmla v2.4s, v8.4s, v5.s[0]
+	WORD $0x4f851123 // fmla v3.4s, v9.4s, v5.s[0]
+	WORD $0x4f851144 // fmla v4.4s, v10.4s, v5.s[0]
+	SUBS $2, R11, R11
+	BNE dim1
+	WORD $0x3d800061 // str q1, [x3, #0]
+	WORD $0x3d800462 // str q2, [x3, #16]
+	WORD $0x3d800863 // str q3, [x3, #32]
+	WORD $0x3d800c64 // str q4, [x3, #48]
+	ADD $64, R3
+	SUBS $1, R5, R5
+	BNE t1
+	RET
+
+// func mixNEON(a *byte, t int, w int)
+TEXT ·mixNEON(SB), NOSPLIT, $0-24
+	MOVD a+0(FP), R0
+	MOVD t+8(FP), R15
+	MOVD w+16(FP), R11
+	MOVD 8(R0), R12
+	MOVD 32(R0), R6
+	LSL $1, R6
+	MOVD 40(R0), R2
+	LSL $2, R2
+	MOVD 48(R0), R3
+	MOVD $0xffff0000, R16
+	WORD $0x4e040e00 // dup v0.4s, w16
+	CMP $8, R15
+	BEQ t8
+	CMP $3, R15
+	BEQ t3
+	CMP $4, R15
+	BEQ t4
+	CMP $1, R11
+	BEQ narrow
+	CMP $1, R15
+	BEQ t1wide
+
+t2wide:
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 0(R0), R9
+
+paget2wide:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD $8, R10
+
+pairt2wide:
+	WORD $0xad4048f1 // ldp q17, q18, [x7, #0]
+	WORD $0xad4150f3 // ldp q19, q20, [x7, #32]
+	WORD $0xad4258f5 // ldp q21, q22, [x7, #64]
+	WORD $0xad4360f7 // ldp q23, q24, [x7, #96]
+	ADD R2, R7
+	WORD $0xfd400139 // ldr d25, [x9, #0]
+	WORD $0xfd42013a // ldr d26, [x9, #1024]
+	ADD $8, R9
+	WORD $0x4e201e3b // and v27.16b, v17.16b, v0.16b
+	WORD $0x4e201e5c // and v28.16b, v18.16b, v0.16b
+	WORD $0x4e201e7d // and v29.16b, v19.16b, v0.16b
+	WORD $0x4e201e9e // and v30.16b, v20.16b, v0.16b
+	WORD $0x4fb91361 // fmla v1.4s, v27.4s, v25.s[1]
+	WORD $0x4fb91382 // fmla v2.4s, v28.4s, v25.s[1]
+	WORD $0x4fb913a3 // fmla v3.4s, v29.4s, v25.s[1]
+	WORD $0x4fb913c4 // fmla v4.4s, v30.4s, v25.s[1]
+	WORD $0x4fba1369 // fmla v9.4s, v27.4s, v26.s[1]
+	WORD $0x4fba138a // fmla v10.4s, v28.4s, v26.s[1]
+	WORD $0x4fba13ab // fmla v11.4s, v29.4s, v26.s[1]
+	WORD $0x4fba13cc // fmla v12.4s, v30.4s, v26.s[1]
+	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
+	WORD $0x4f305652 // shl v18.4s, v18.4s, #16
+	WORD $0x4f305673 // shl v19.4s, v19.4s, #16
+	WORD $0x4f305694 // shl v20.4s, v20.4s, #16
+	WORD $0x4f991221 // fmla v1.4s, v17.4s, v25.s[0]
+	WORD $0x4f991242 // fmla v2.4s, v18.4s, v25.s[0]
+	WORD $0x4f991263 // fmla v3.4s, v19.4s, v25.s[0]
+	WORD $0x4f991284 // fmla v4.4s, v20.4s, v25.s[0]
+	WORD $0x4f9a1229 // fmla v9.4s, v17.4s, v26.s[0]
+	WORD $0x4f9a124a // fmla v10.4s, v18.4s, v26.s[0]
+	WORD $0x4f9a126b // fmla v11.4s, v19.4s, v26.s[0]
+	WORD $0x4f9a128c // fmla v12.4s, v20.4s, v26.s[0]
+	WORD $0x4e201ebb // and v27.16b, v21.16b, v0.16b
+	WORD $0x4e201edc // and v28.16b, v22.16b, v0.16b
+	WORD $0x4e201efd // and v29.16b, v23.16b, v0.16b
+	WORD $0x4e201f1e // and v30.16b, v24.16b, v0.16b
+	WORD $0x4fb91365 // fmla v5.4s, v27.4s, v25.s[1]
+	WORD $0x4fb91386 // fmla v6.4s, v28.4s, v25.s[1]
+	WORD $0x4fb913a7 // fmla v7.4s, v29.4s, v25.s[1]
+	WORD $0x4fb913c8 // fmla v8.4s, v30.4s, v25.s[1]
+	WORD $0x4fba136d // fmla v13.4s, v27.4s, v26.s[1]
+	WORD $0x4fba138e // fmla v14.4s, v28.4s, v26.s[1]
+	WORD $0x4fba13af // fmla v15.4s, v29.4s, v26.s[1]
+	WORD $0x4fba13d0 // fmla v16.4s, v30.4s, v26.s[1]
+	WORD $0x4f3056b5 // shl v21.4s, v21.4s, #16
+	WORD $0x4f3056d6 // shl v22.4s, v22.4s, #16
+	WORD $0x4f3056f7 // shl v23.4s, v23.4s, #16
+	WORD $0x4f305718 // shl v24.4s, v24.4s, #16
+	WORD $0x4f9912a5 // fmla v5.4s, v21.4s, v25.s[0]
+	WORD $0x4f9912c6 // fmla v6.4s, v22.4s, v25.s[0]
+	WORD $0x4f9912e7 // fmla v7.4s, v23.4s, v25.s[0]
+	WORD $0x4f991308 // fmla v8.4s, v24.4s, v25.s[0]
+	WORD $0x4f9a12ad // fmla v13.4s, v21.4s, v26.s[0]
+	WORD $0x4f9a12ce // fmla v14.4s, v22.4s, v26.s[0]
+	WORD $0x4f9a12ef // fmla v15.4s, v23.4s, v26.s[0]
+	WORD $0x4f9a1310 // fmla v16.4s, v24.4s, v26.s[0]
+	SUBS $1, R10, R10
+	BNE pairt2wide
+	SUBS $1, R5, R5
+	BNE paget2wide
+	MOVD R3, R7
+	WORD $0xad0008e1 // stp q1, q2, [x7, #0]
+	WORD $0xad0110e3 // stp q3, q4, [x7, #32]
+	WORD $0xad0218e5 // stp q5, q6, [x7, #64]
+	WORD $0xad0320e7 // stp q7, q8, [x7, #96]
+	ADD R2, R7
+	WORD $0xad0028e9 // stp q9, q10, [x7, #0]
+	WORD $0xad0130eb // stp q11, q12, [x7, #32]
+	WORD $0xad0238ed // stp q13, q14, [x7, #64]
+	WORD $0xad0340ef // stp q15, q16, [x7, #96]
+	RET
+
+t1wide:
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 0(R0), R9
+
+paget1wide:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD $8, R10
+
+pairt1wide:
+	WORD $0xad4028e9 // ldp q9, q10, [x7, #0]
+	WORD $0xad4130eb // ldp q11, q12, [x7, #32]
+	WORD $0xad4238ed // ldp q13, q14, [x7, #64]
+	WORD $0xad4340ef // ldp q15, q16, [x7, #96]
+	ADD R2, R7
+	WORD $0xfd400131 // ldr d17, [x9, #0]
+	ADD $8, R9
+	WORD $0x4e201d32 // and v18.16b, v9.16b, v0.16b
+	WORD $0x4e201d53 // and v19.16b, v10.16b, v0.16b
+	WORD $0x4e201d74 // and v20.16b, v11.16b, v0.16b
+	WORD $0x4e201d95 // and v21.16b, v12.16b, v0.16b
+	WORD $0x4fb11241 // fmla v1.4s, v18.4s, v17.s[1]
+	WORD $0x4fb11262 // fmla v2.4s, v19.4s, v17.s[1]
+	WORD $0x4fb11283 // fmla v3.4s, v20.4s, v17.s[1]
+	WORD $0x4fb112a4 // fmla v4.4s, v21.4s, v17.s[1]
+	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
+	WORD $0x4f30554a // shl v10.4s, v10.4s, #16
+	WORD $0x4f30556b // shl v11.4s, v11.4s, #16
+	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x4f911121 // fmla v1.4s, v9.4s, v17.s[0]
+	WORD $0x4f911142 // fmla v2.4s, v10.4s, v17.s[0]
+	WORD $0x4f911163 // fmla v3.4s, v11.4s, v17.s[0]
+	WORD $0x4f911184 // fmla v4.4s, v12.4s, v17.s[0]
+	WORD $0x4e201db2 // and v18.16b, v13.16b, v0.16b
+	WORD $0x4e201dd3 // and v19.16b, v14.16b, v0.16b
+	WORD $0x4e201df4 // and v20.16b, v15.16b, v0.16b
+	WORD $0x4e201e15 // and v21.16b, v16.16b, v0.16b
+	WORD $0x4fb11245 // fmla v5.4s, v18.4s, v17.s[1]
+	WORD $0x4fb11266 // fmla v6.4s, v19.4s, v17.s[1]
+	WORD $0x4fb11287 // fmla v7.4s, v20.4s, v17.s[1]
+	WORD $0x4fb112a8 // fmla v8.4s, v21.4s, v17.s[1]
+	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
+	WORD $0x4f3055ce // shl v14.4s, v14.4s, #16
+	WORD $0x4f3055ef // shl v15.4s, v15.4s, #16
+	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
+	WORD $0x4f9111a5 // fmla v5.4s, v13.4s, v17.s[0]
+	WORD $0x4f9111c6 // fmla v6.4s, v14.4s, v17.s[0]
+	WORD $0x4f9111e7 // fmla v7.4s, v15.4s, v17.s[0]
+	WORD $0x4f911208 // fmla v8.4s, v16.4s, v17.s[0]
+	SUBS $1, R10, R10
+	BNE pairt1wide
+	SUBS $1, R5, R5
+	BNE paget1wide
+	MOVD R3, R7
+	WORD $0xad0008e1 // stp q1, q2, [x7, #0]
+	WORD $0xad0110e3 // stp q3, q4, [x7, #32]
+	WORD $0xad0218e5 // stp q5, q6, [x7, #64]
+	WORD $0xad0320e7 // stp q7, q8, [x7, #96]
+	RET
+
+narrow:
+	CMP $1, R15
+	BEQ t1
+
+t2:
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 0(R0), R9
+
+paget2:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD $8, R10
+
+pairt2:
+	WORD $0xad4028e9 // ldp q9, q10, [x7, #0]
+	WORD $0xad4130eb // ldp q11, q12, [x7, #32]
+	ADD R2, R7
+	WORD $0xfd40012d // ldr d13, [x9, #0]
+	WORD $0xfd42012e // ldr d14, [x9, #1024]
+	ADD $8, R9
+	WORD $0x4e201d2f // and v15.16b, v9.16b, v0.16b
+	WORD $0x4e201d50 // and v16.16b, v10.16b, v0.16b
+	WORD $0x4e201d71 // and v17.16b, v11.16b, v0.16b
+	WORD $0x4e201d92 // and v18.16b, v12.16b, v0.16b
+	WORD $0x4fad11e1 // fmla v1.4s, v15.4s, v13.s[1]
+	WORD $0x4fad1202 // fmla v2.4s, v16.4s, v13.s[1]
+	WORD $0x4fad1223 // fmla v3.4s, v17.4s, v13.s[1]
+	WORD $0x4fad1244 // fmla v4.4s, v18.4s, v13.s[1]
+	WORD $0x4fae11e5 // fmla v5.4s, v15.4s, v14.s[1]
+	WORD $0x4fae1206 // fmla v6.4s, v16.4s, v14.s[1]
+	WORD $0x4fae1227 // fmla v7.4s, v17.4s, v14.s[1]
+	WORD $0x4fae1248 // fmla v8.4s, v18.4s, v14.s[1]
+	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
+	WORD $0x4f30554a // shl v10.4s, v10.4s, #16
+	WORD $0x4f30556b // shl v11.4s, v11.4s, #16
+	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x4f8d1121 // fmla v1.4s, v9.4s, v13.s[0]
+	WORD $0x4f8d1142 // fmla v2.4s, v10.4s, v13.s[0]
+	WORD $0x4f8d1163 // fmla v3.4s, v11.4s, v13.s[0]
+	WORD $0x4f8d1184 // fmla v4.4s, v12.4s, v13.s[0]
+	WORD $0x4f8e1125 // fmla v5.4s, v9.4s, v14.s[0]
+	WORD $0x4f8e1146 // fmla v6.4s, v10.4s, v14.s[0]
+	WORD $0x4f8e1167 // fmla v7.4s, v11.4s, v14.s[0]
+	WORD $0x4f8e1188 // fmla v8.4s, v12.4s, v14.s[0]
+	SUBS $1, R10, R10
+	BNE pairt2
+	SUBS $1, R5, R5
+	BNE paget2
+	MOVD R3, R7
+	WORD $0xad0008e1 // stp q1, q2, [x7, #0]
+	WORD $0xad0110e3 // stp q3, q4, [x7, #32]
+	ADD R2, R7
+	WORD $0xad0018e5 // stp q5, q6, [x7, #0]
+	WORD $0xad0120e7 // stp q7, q8, [x7, #32]
+	RET
+
+t1:
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 0(R0), R9
+
+paget1:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD $8, R10
+
+pairt1:
+	WORD $0xad4018e5 // ldp q5, q6, [x7, #0]
+	WORD $0xad4120e7 // ldp q7, q8, [x7, #32]
+	ADD R2, R7
+	WORD $0xfd400129 // ldr d9, [x9, #0]
+	ADD $8, R9
+	WORD $0x4e201caa // and v10.16b, v5.16b, v0.16b
+	WORD $0x4e201ccb // and v11.16b, v6.16b, v0.16b
+	WORD $0x4e201cec // and v12.16b, v7.16b, v0.16b
+	WORD $0x4e201d0d // and v13.16b, v8.16b, v0.16b
+	WORD $0x4fa91141 // fmla v1.4s, v10.4s, v9.s[1]
+	WORD $0x4fa91162 // fmla v2.4s, v11.4s, v9.s[1]
+	WORD $0x4fa91183 // fmla v3.4s, v12.4s, v9.s[1]
+	WORD $0x4fa911a4 // fmla v4.4s, v13.4s, v9.s[1]
+	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
+	WORD $0x4f3054c6 // shl v6.4s, v6.4s, #16
+	WORD $0x4f3054e7 // shl v7.4s, v7.4s, #16
+	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x4f8910a1 // fmla v1.4s, v5.4s, v9.s[0]
+	WORD $0x4f8910c2 // fmla v2.4s, v6.4s, v9.s[0]
+	WORD $0x4f8910e3 // fmla v3.4s, v7.4s, v9.s[0]
+	WORD $0x4f891104 // fmla v4.4s, v8.4s, v9.s[0]
+	SUBS $1, R10, R10
+	BNE pairt1
+	SUBS $1, R5, R5
+	BNE paget1
+	MOVD R3, R7
+	WORD $0xad0008e1 // stp q1, q2, [x7, #0]
+	WORD $0xad0110e3 // stp q3, q4, [x7, #32]
+	RET
+
+t3:
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 0(R0), R9
+
+paget3:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD $8, R10
+
+pairt3:
+	WORD $0xad4038ed // ldp q13, q14, [x7, #0]
+	WORD $0xad4140ef // ldp q15, q16, [x7, #32]
+	ADD R2, R7
+	WORD $0xfd400131 // ldr d17, [x9, #0]
+	WORD $0xfd420132 // ldr d18, [x9, #1024]
+	WORD $0xfd440133 // ldr d19, [x9, #2048]
+	ADD $8, R9
+	WORD $0x4e201db4 // and v20.16b, v13.16b, v0.16b
+	WORD $0x4e201dd5 // and v21.16b, v14.16b, v0.16b
+	WORD $0x4e201df6 // and v22.16b, v15.16b, v0.16b
+	WORD $0x4e201e17 // and v23.16b, v16.16b, v0.16b
+	WORD $0x4fb11281 // fmla v1.4s, v20.4s, v17.s[1]
+	WORD $0x4fb112a2 // fmla v2.4s, v21.4s, v17.s[1]
+	WORD $0x4fb112c3 // fmla v3.4s, v22.4s, v17.s[1]
+	WORD $0x4fb112e4 // fmla v4.4s, v23.4s, v17.s[1]
+	WORD $0x4fb21285 // fmla v5.4s, v20.4s, v18.s[1]
+	WORD $0x4fb212a6 // fmla v6.4s, v21.4s, v18.s[1]
+	WORD $0x4fb212c7 // fmla v7.4s, v22.4s, v18.s[1]
+	WORD $0x4fb212e8 // fmla v8.4s, v23.4s, v18.s[1]
+	WORD $0x4fb31289 // fmla v9.4s, v20.4s, v19.s[1]
+	WORD $0x4fb312aa // fmla v10.4s, v21.4s, v19.s[1]
+	WORD $0x4fb312cb // fmla v11.4s, v22.4s, v19.s[1]
+	WORD $0x4fb312ec // fmla v12.4s, v23.4s, v19.s[1]
+	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
+	WORD $0x4f3055ce // shl v14.4s, v14.4s, #16
+	WORD $0x4f3055ef // shl v15.4s, v15.4s, #16
+	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
+	WORD $0x4f9111a1 // fmla v1.4s, v13.4s, v17.s[0]
+	WORD $0x4f9111c2 // fmla v2.4s, v14.4s, v17.s[0]
+	WORD $0x4f9111e3 // fmla v3.4s, v15.4s, v17.s[0]
+	WORD $0x4f911204 // fmla v4.4s, v16.4s, v17.s[0]
+	WORD $0x4f9211a5 // fmla v5.4s, v13.4s, v18.s[0]
+	WORD $0x4f9211c6 // fmla v6.4s, v14.4s, v18.s[0]
+	WORD $0x4f9211e7 // fmla v7.4s, v15.4s, v18.s[0]
+	WORD $0x4f921208 // fmla v8.4s, v16.4s, v18.s[0]
+	WORD $0x4f9311a9 // fmla v9.4s, v13.4s, v19.s[0]
+	WORD $0x4f9311ca // fmla v10.4s, v14.4s, v19.s[0]
+	WORD $0x4f9311eb // fmla v11.4s, v15.4s, v19.s[0]
+	WORD $0x4f93120c // fmla v12.4s, v16.4s, v19.s[0]
+	SUBS $1, R10, R10
+	BNE pairt3
+	SUBS $1, R5, R5
+	BNE paget3
+	MOVD R3, R7
+	WORD $0xad0008e1 // stp q1, q2, [x7, #0]
+	WORD $0xad0110e3 // stp q3, q4, [x7, #32]
+	ADD R2, R7
+	WORD $0xad0018e5 // stp q5, q6, [x7, #0]
+	WORD $0xad0120e7 // stp q7, q8, [x7, #32]
+	ADD R2, R7
+	WORD $0xad0028e9 // stp q9, q10, [x7, #0]
+	WORD $0xad0130eb // stp q11, q12, [x7, #32]
+	RET
+
+t4:
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 0(R0), R9
+
+paget4:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD $8, R10
+
+pairt4:
+	WORD $0xad4048f1 // ldp q17, q18, [x7, #0]
+	WORD $0xad4150f3 // ldp q19, q20, [x7, #32]
+	ADD R2, R7
+	WORD $0xfd400135 // ldr d21, [x9, #0]
+	WORD $0xfd420136 // ldr d22, [x9, #1024]
+	WORD $0xfd440137 // ldr d23, [x9, #2048]
+	WORD $0xfd460138 // ldr d24, [x9, #3072]
+	ADD $8, R9
+	WORD $0x4e201e39 // and v25.16b, v17.16b, v0.16b
+	WORD $0x4e201e5a // and v26.16b, v18.16b, v0.16b
+	WORD $0x4e201e7b // and v27.16b, v19.16b, v0.16b
+	WORD $0x4e201e9c // and v28.16b, v20.16b, v0.16b
+	WORD $0x4fb51321 // fmla v1.4s, v25.4s, v21.s[1]
+	WORD $0x4fb51342 // fmla v2.4s, v26.4s, v21.s[1]
+	WORD $0x4fb51363 // fmla v3.4s, v27.4s, v21.s[1]
+	WORD $0x4fb51384 // fmla v4.4s, v28.4s, v21.s[1]
+	WORD $0x4fb61325 // fmla v5.4s, v25.4s, v22.s[1]
+	WORD $0x4fb61346 // fmla v6.4s, v26.4s, v22.s[1]
+	WORD $0x4fb61367 // fmla v7.4s, v27.4s, v22.s[1]
+	WORD $0x4fb61388 // fmla v8.4s, v28.4s, v22.s[1]
+	WORD $0x4fb71329 // fmla v9.4s, v25.4s, v23.s[1]
+	WORD $0x4fb7134a // fmla v10.4s, v26.4s, v23.s[1]
+	WORD $0x4fb7136b // fmla v11.4s, v27.4s, v23.s[1]
+	WORD $0x4fb7138c // fmla v12.4s, v28.4s, v23.s[1]
+	WORD $0x4fb8132d // fmla v13.4s, v25.4s, v24.s[1]
+	WORD $0x4fb8134e // fmla v14.4s, v26.4s, v24.s[1]
+	WORD $0x4fb8136f // fmla v15.4s, v27.4s, v24.s[1]
+	WORD $0x4fb81390 // fmla v16.4s, v28.4s, v24.s[1]
+	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
+	WORD $0x4f305652 // shl v18.4s, v18.4s, #16
+	WORD $0x4f305673 // shl v19.4s, v19.4s, #16
+	WORD $0x4f305694 // shl v20.4s, v20.4s, #16
+	WORD $0x4f951221 // fmla v1.4s, v17.4s, v21.s[0]
+	WORD $0x4f951242 // fmla v2.4s, v18.4s, v21.s[0]
+	WORD $0x4f951263 // fmla v3.4s, v19.4s, v21.s[0]
+	WORD $0x4f951284 // fmla v4.4s, v20.4s, v21.s[0]
+	WORD $0x4f961225 // fmla v5.4s, v17.4s, v22.s[0]
+	WORD $0x4f961246 // fmla v6.4s, v18.4s, v22.s[0]
+	WORD $0x4f961267 // fmla v7.4s, v19.4s, v22.s[0]
+	WORD $0x4f961288 // fmla v8.4s, v20.4s, v22.s[0]
+	WORD $0x4f971229 // fmla v9.4s, v17.4s, v23.s[0]
+	WORD $0x4f97124a // fmla v10.4s, v18.4s, v23.s[0]
+	WORD $0x4f97126b // fmla v11.4s, v19.4s, v23.s[0]
+	WORD $0x4f97128c // fmla v12.4s, v20.4s, v23.s[0]
+	WORD $0x4f98122d // fmla v13.4s, v17.4s, v24.s[0]
+	WORD $0x4f98124e // fmla v14.4s, v18.4s, v24.s[0]
+	WORD $0x4f98126f // fmla v15.4s, v19.4s, v24.s[0]
+	WORD $0x4f981290 // fmla v16.4s, v20.4s, v24.s[0]
+	SUBS $1, R10, R10
+	BNE pairt4
+	SUBS $1, R5, R5
+	BNE paget4
+	MOVD R3, R7
+	WORD $0xad0008e1 // stp q1, q2, [x7, #0]
+	WORD $0xad0110e3 // stp q3, q4, [x7, #32]
+	ADD R2, R7
+	WORD $0xad0018e5 // stp q5, q6, [x7, #0]
+	WORD $0xad0120e7 // stp q7, q8, [x7, #32]
+	ADD R2, R7
+	WORD $0xad0028e9 // stp q9, q10, [x7, #0]
+	WORD $0xad0130eb // stp q11, q12, [x7, #32]
+	ADD R2, R7
+	WORD $0xad0038ed // stp q13, q14, [x7, #0]
+	WORD $0xad0140ef // stp q15, q16, [x7, #32]
+	RET
+
+t8:
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 0(R0), R9
+
+paget8:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	MOVD $8, R10
+
+pairt8:
+	WORD $0xad4048f1 // ldp q17, q18, [x7, #0]
+	ADD R2, R7
+	WORD $0xfd400133 // ldr d19, [x9, #0]
+	WORD $0xfd420134 // ldr d20, [x9, #1024]
+	WORD $0xfd440135 // ldr d21, [x9, #2048]
+	WORD $0xfd460136 // ldr d22, [x9, #3072]
+	WORD $0xfd480137 // ldr d23, [x9, #4096]
+	WORD $0xfd4a0138 // ldr d24, [x9, #5120]
+	WORD $0xfd4c0139 // ldr d25, [x9, #6144]
+	WORD $0xfd4e013a // ldr d26, [x9, #7168]
+	ADD $8, R9
+	WORD $0x4e201e3b // and v27.16b, v17.16b, v0.16b
+	WORD $0x4e201e5c // and v28.16b, v18.16b, v0.16b
+	WORD $0x4fb31361 // fmla v1.4s, v27.4s, v19.s[1]
+	WORD $0x4fb31382 // fmla v2.4s, v28.4s, v19.s[1]
+	WORD $0x4fb41363 // fmla v3.4s, v27.4s, v20.s[1]
+	WORD $0x4fb41384 // fmla v4.4s, v28.4s, v20.s[1]
+	WORD $0x4fb51365 // fmla v5.4s, v27.4s, v21.s[1]
+	WORD $0x4fb51386 // fmla v6.4s, v28.4s, v21.s[1]
+	WORD $0x4fb61367 // fmla v7.4s, v27.4s, v22.s[1]
+	WORD $0x4fb61388 // fmla v8.4s, v28.4s, v22.s[1]
+	WORD $0x4fb71369 // fmla v9.4s, v27.4s, v23.s[1]
+	WORD $0x4fb7138a // fmla v10.4s, v28.4s, v23.s[1]
+	WORD $0x4fb8136b // fmla v11.4s, v27.4s, v24.s[1]
+	WORD $0x4fb8138c // fmla v12.4s, v28.4s, v24.s[1]
+	WORD $0x4fb9136d // fmla v13.4s, v27.4s, v25.s[1]
+	WORD $0x4fb9138e // fmla v14.4s, v28.4s, v25.s[1]
+	WORD $0x4fba136f // fmla v15.4s, v27.4s, v26.s[1]
+	WORD $0x4fba1390 // fmla v16.4s, v28.4s, v26.s[1]
+	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
+	WORD $0x4f305652 // shl v18.4s, v18.4s, #16
+	WORD $0x4f931221 // fmla v1.4s, v17.4s, v19.s[0]
+	WORD $0x4f931242 // fmla v2.4s, v18.4s, v19.s[0]
+	WORD $0x4f941223 // fmla v3.4s, v17.4s, v20.s[0]
+	WORD $0x4f941244 // fmla v4.4s, v18.4s, v20.s[0]
+	WORD $0x4f951225 // fmla v5.4s, v17.4s, v21.s[0]
+	WORD $0x4f951246 // fmla v6.4s, v18.4s, v21.s[0]
+	WORD $0x4f961227 // fmla v7.4s, v17.4s, v22.s[0]
+	WORD $0x4f961248 // fmla v8.4s, v18.4s, v22.s[0]
+	WORD $0x4f971229 // fmla v9.4s, v17.4s, v23.s[0]
+	WORD $0x4f97124a // fmla v10.4s, v18.4s, v23.s[0]
+	WORD $0x4f98122b // fmla v11.4s, v17.4s, v24.s[0]
+	WORD $0x4f98124c // fmla v12.4s, v18.4s, v24.s[0]
+	WORD $0x4f99122d // fmla v13.4s, v17.4s, v25.s[0]
+	WORD $0x4f99124e // fmla v14.4s, v18.4s, v25.s[0]
+	WORD $0x4f9a122f // fmla v15.4s, v17.4s, v26.s[0]
+	WORD $0x4f9a1250 // fmla v16.4s, v18.4s, v26.s[0]
+	SUBS $1, R10, R10
+	BNE pairt8
+	SUBS $1, R5, R5
+	BNE paget8
+	MOVD R3, R7
+	WORD $0xad0008e1 // stp q1, q2, [x7, #0]
+	ADD R2, R7
+	WORD $0xad0010e3 // stp q3, q4, [x7, #0]
+	ADD R2, R7
+	WORD $0xad0018e5 // stp q5, q6, [x7, #0]
+	ADD R2, R7
+	WORD $0xad0020e7 // stp q7, q8, [x7, #0]
+	ADD R2, R7
+	WORD $0xad0028e9 // stp q9, q10, [x7, #0]
+	ADD R2, R7
+	WORD $0xad0030eb // stp q11, q12, [x7, #0]
+	ADD R2, R7
+	WORD $0xad0038ed // stp q13, q14, [x7, #0]
+	ADD R2, R7
+	WORD $0xad0040ef // stp q15, q16, [x7, #0]
+	SUBS $1, R11, R11
+	BLT done8
+	ADD $32, R12
+	ADD $32, R3
+	B t8
+
+done8:
+	RET
+
+// func softmaxNEON(s *float32, n int) (m float32, sum float32)
+TEXT ·softmaxNEON(SB), NOSPLIT, $0-24
+	MOVD s+0(FP), R8
+	MOVD n+8(FP), R13
+	WORD $0xad400500 // ldp q0, q1, [x8, #0]
+	WORD $0xad410d02 // ldp q2, q3, [x8, #32]
+
+most:
+	WORD $0xad401504 // ldp q4, q5, [x8, #0]
+	WORD $0xad411d06 // ldp q6, q7, [x8, #32]
+	WORD $0x4e24f400 // fmax v0.4s, v0.4s, v4.4s
+	WORD $0x4e25f421 // fmax v1.4s, v1.4s, v5.4s
+	WORD $0x4e26f442 // fmax v2.4s, v2.4s, v6.4s
+	WORD $0x4e27f463 // fmax v3.4s, v3.4s, v7.4s
+	ADD $64, R8
+	SUBS $16, R13, R13
+	BNE most
+	WORD $0x4e22f400 // fmax v0.4s, v0.4s, v2.4s
+	WORD $0x4e23f421 // fmax v1.4s, v1.4s, v3.4s
+	WORD $0x4e21f400 // fmax v0.4s, v0.4s, v1.4s
+	WORD $0x6e30f800 // fmaxv s0, v0.4s
+	FMOVS F0, m+16(FP)
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0xc2fa0000, R16
+	WORD $0x4e040e01 // dup v1.4s, w16
+	MOVD $0x4b400000, R16
+	WORD $0x4e040e02 // dup v2.4s, w16
+	MOVD $0x3f800000, R16
+	WORD $0x4e040e03 // dup v3.4s, w16
+	MOVD $0x3c1d0163, R16
+	WORD $0x4e040e04 // dup v4.4s, w16
+	MOVD $0x3d64fe21, R16
+	WORD $0x4e040e05 // dup v5.4s, w16
+	MOVD $0x3e7601bc, R16
+	WORD $0x4e040e06 // dup v6.4s, w16
+	MOVD $0x3f317096, R16
+	WORD $0x4e040e07 // dup v7.4s, w16
+	MOVD $0x00007fff, R16
+	WORD $0x4e040e08 // dup v8.4s, w16
+	MOVD $0x00000001, R16
+	WORD $0x4e040e09 // dup v9.4s, w16
+	MOVD $0xffff0000, R16
+	WORD $0x4e040e0a // dup v10.4s, w16
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	MOVD s+0(FP), R8
+	MOVD n+8(FP), R13
+
+weights:
+	WORD $0xad40410f // ldp q15, q16, [x8, #0]
+	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
+	WORD $0x4ea0d610 // fsub v16.4s, v16.4s, v0.4s
+	WORD $0x6e21e5f7 // fcmge v23.4s, v15.4s, v1.4s
+	WORD $0x6e21e618 // fcmge v24.4s, v16.4s, v1.4s
+	WORD $0x4e22d5f1 // fadd v17.4s, v15.4s, v2.4s
+	WORD $0x4e22d612 // fadd v18.4s, v16.4s, v2.4s
+	WORD $0x4ea2d633 // fsub v19.4s, v17.4s, v2.4s
+	WORD $0x4ea2d654 // fsub v20.4s, v18.4s, v2.4s
+	WORD $0x4eb3d5ef // fsub v15.4s, v15.4s, v19.4s
+	WORD $0x4eb4d610 // fsub v16.4s, v16.4s, v20.4s
+	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
+	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
+	WORD $0x4ea51cb3 // mov v19.16b, v5.16b
+	WORD $0x4ea51cb4 // mov v20.16b, v5.16b
+	WORD $0x4e24cdf3 // fmla v19.4s, v15.4s, v4.4s
+	WORD $0x4e24ce14 // fmla v20.4s, v16.4s, v4.4s
+	WORD $0x4ea61cd5 // mov v21.16b, v6.16b
+	WORD $0x4ea61cd6 // mov v22.16b, v6.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4ea71cf3 // mov v19.16b, v7.16b
+	WORD $0x4ea71cf4 // mov v20.16b, v7.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4ea31c75 // mov v21.16b, v3.16b
+	WORD $0x4ea31c76 // mov v22.16b, v3.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4eb186b5 // add v21.4s, v21.4s, v17.4s
+	WORD $0x4eb286d6 // add v22.4s, v22.4s, v18.4s
+	WORD $0x4e371eaf // and v15.16b, v21.16b, v23.16b
+	WORD $0x4e381ed0 // and v16.16b, v22.16b, v24.16b
+	WORD $0x6f3005f1 // ushr v17.4s, v15.4s, #16
+	WORD $0x4e291e31 // and v17.16b, v17.16b, v9.16b
+	WORD $0x4ea885ef // add v15.4s, v15.4s, v8.4s
+	WORD $0x4eb185ef // add v15.4s, v15.4s, v17.4s
+	WORD $0x4e2a1def // and v15.16b, v15.16b, v10.16b
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	WORD $0x6f300611 // ushr v17.4s, v16.4s, #16
+	WORD $0x4e291e31 // and v17.16b, v17.16b, v9.16b
+	WORD $0x4ea88610 // add v16.4s, v16.4s, v8.4s
+	WORD $0x4eb18610 // add v16.4s, v16.4s, v17.4s
+	WORD $0x4e2a1e10 // and v16.16b, v16.16b, v10.16b
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0xad00410f // stp q15, q16, [x8, #0]
+	WORD $0xad41410f // ldp q15, q16, [x8, #32]
+	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
+	WORD $0x4ea0d610 // fsub v16.4s, v16.4s, v0.4s
+	WORD $0x6e21e5f7 // fcmge v23.4s, v15.4s, v1.4s
+	WORD $0x6e21e618 // fcmge v24.4s, v16.4s, v1.4s
+	WORD $0x4e22d5f1 // fadd v17.4s, v15.4s, v2.4s
+	WORD $0x4e22d612 // fadd v18.4s, v16.4s, v2.4s
+	WORD $0x4ea2d633 // fsub v19.4s, v17.4s, v2.4s
+	WORD $0x4ea2d654 // fsub v20.4s, v18.4s, v2.4s
+	WORD $0x4eb3d5ef // fsub v15.4s, v15.4s, v19.4s
+	WORD $0x4eb4d610 // fsub v16.4s, v16.4s, v20.4s
+	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
+	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
+	WORD $0x4ea51cb3 // mov v19.16b, v5.16b
+	WORD $0x4ea51cb4 // mov v20.16b, v5.16b
+	WORD $0x4e24cdf3 // fmla v19.4s, v15.4s, v4.4s
+	WORD $0x4e24ce14 // fmla v20.4s, v16.4s, v4.4s
+	WORD $0x4ea61cd5 // mov v21.16b, v6.16b
+	WORD $0x4ea61cd6 // mov v22.16b, v6.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4ea71cf3 // mov v19.16b, v7.16b
+	WORD $0x4ea71cf4 // mov v20.16b, v7.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4ea31c75 // mov v21.16b, v3.16b
+	WORD $0x4ea31c76 // mov v22.16b, v3.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4eb186b5 // add v21.4s, v21.4s, v17.4s
+	WORD $0x4eb286d6 // add v22.4s, v22.4s, v18.4s
+	WORD $0x4e371eaf // and v15.16b, v21.16b, v23.16b
+	WORD $0x4e381ed0 // and v16.16b, v22.16b, v24.16b
+	WORD $0x6f3005f1 // ushr v17.4s, v15.4s, #16
+	WORD $0x4e291e31 // and v17.16b, v17.16b, v9.16b
+	WORD $0x4ea885ef // add v15.4s, v15.4s, v8.4s
+	WORD $0x4eb185ef // add v15.4s, v15.4s, v17.4s
+	WORD $0x4e2a1def // and v15.16b, v15.16b, v10.16b
+	WORD $0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
+	WORD $0x6f300611 // ushr v17.4s, v16.4s, #16
+	WORD $0x4e291e31 // and v17.16b, v17.16b, v9.16b
+	WORD $0x4ea88610 // add v16.4s, v16.4s, v8.4s
+	WORD $0x4eb18610 // add v16.4s, v16.4s, v17.4s
+	WORD $0x4e2a1e10 // and v16.16b, v16.16b, v10.16b
+	WORD $0x4e30d5ce // fadd v14.4s, v14.4s, v16.4s
+	WORD $0xad01410f // stp q15, q16, [x8, #32]
+	ADD $64, R8
+	SUBS $16, R13, R13
+	BNE weights
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+	WORD $0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #8
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+	WORD $0x7e30d96b // faddp s11, v11.2s
+	FMOVS F11, sum+20(FP)
+	RET
+
+// func softmaxPlainNEON(s *float32, n int) (m float32, sum float32)
+TEXT ·softmaxPlainNEON(SB), NOSPLIT, $0-24
+	MOVD s+0(FP), R8
+	MOVD n+8(FP), R13
+	WORD $0xad400500 // ldp q0, q1, [x8, #0]
+	WORD $0xad410d02 // ldp q2, q3, [x8, #32]
+
+most:
+	WORD $0xad401504 // ldp q4, q5, [x8, #0]
+	WORD $0xad411d06 // ldp q6, q7, [x8, #32]
+	WORD $0x4e24f400 // fmax v0.4s, v0.4s, v4.4s
+	WORD $0x4e25f421 // fmax v1.4s, v1.4s, v5.4s
+	WORD $0x4e26f442 // fmax v2.4s, v2.4s, v6.4s
+	WORD $0x4e27f463 // fmax v3.4s, v3.4s, v7.4s
+	ADD $64, R8
+	SUBS $16, R13, R13
+	BNE most
+	WORD $0x4e22f400 // fmax v0.4s, v0.4s, v2.4s
+	WORD $0x4e23f421 // fmax v1.4s, v1.4s, v3.4s
+	WORD $0x4e21f400 // fmax v0.4s, v0.4s, v1.4s
+	WORD $0x6e30f800 // fmaxv s0, v0.4s
+	FMOVS F0, m+16(FP)
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0xc2fa0000, R16
+	WORD $0x4e040e01 // dup v1.4s, w16
+	MOVD $0x4b400000, R16
+	WORD $0x4e040e02 // dup v2.4s, w16
+	MOVD $0x3f800000, R16
+	WORD $0x4e040e03 // dup v3.4s, w16
+	MOVD $0x3c1d0163, R16
+	WORD $0x4e040e04 // dup v4.4s, w16
+	MOVD $0x3d64fe21, R16
+	WORD $0x4e040e05 // dup v5.4s, w16
+	MOVD $0x3e7601bc, R16
+	WORD $0x4e040e06 // dup v6.4s, w16
+	MOVD $0x3f317096, R16
+	WORD $0x4e040e07 // dup v7.4s, w16
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	MOVD s+0(FP), R8
+	MOVD n+8(FP), R13
+
+weights:
+	WORD $0xad40350c // ldp q12, q13, [x8, #0]
+	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	WORD $0x4ea0d5ad // fsub v13.4s, v13.4s, v0.4s
+	WORD $0x6e21e594 // fcmge v20.4s, v12.4s, v1.4s
+	WORD $0x6e21e5b5 // fcmge v21.4s, v13.4s, v1.4s
+	WORD $0x4e22d58e // fadd v14.4s, v12.4s, v2.4s
+	WORD $0x4e22d5af // fadd v15.4s, v13.4s, v2.4s
+	WORD $0x4ea2d5d0 // fsub v16.4s, v14.4s, v2.4s
+	WORD $0x4ea2d5f1 // fsub v17.4s, v15.4s, v2.4s
+	WORD $0x4eb0d58c // fsub v12.4s, v12.4s, v16.4s
+	WORD $0x4eb1d5ad // fsub v13.4s, v13.4s, v17.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4ea51cb0 // mov v16.16b, v5.16b
+	WORD $0x4ea51cb1 // mov v17.16b, v5.16b
+	WORD $0x4e24cd90 // fmla v16.4s, v12.4s, v4.4s
+	WORD $0x4e24cdb1 // fmla v17.4s, v13.4s, v4.4s
+	WORD $0x4ea61cd2 // mov v18.16b, v6.16b
+	WORD $0x4ea61cd3 // mov v19.16b, v6.16b
+	WORD $0x4e2cce12 // fmla v18.4s, v16.4s, v12.4s
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
+	WORD $0x4ea71cf1 // mov v17.16b, v7.16b
+	WORD $0x4e2cce50 // fmla v16.4s, v18.4s, v12.4s
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4ea31c72 // mov v18.16b, v3.16b
+	WORD $0x4ea31c73 // mov v19.16b, v3.16b
+	WORD $0x4e2cce12 // fmla v18.4s, v16.4s, v12.4s
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4eae8652 // add v18.4s, v18.4s, v14.4s
+	WORD $0x4eaf8673 // add v19.4s, v19.4s, v15.4s
+	WORD $0x4e341e4c // and v12.16b, v18.16b, v20.16b
+	WORD $0x4e351e6d // and v13.16b, v19.16b, v21.16b
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	WORD $0xad00350c // stp q12, q13, [x8, #0]
+	WORD $0xad41350c // ldp q12, q13, [x8, #32]
+	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	WORD $0x4ea0d5ad // fsub v13.4s, v13.4s, v0.4s
+	WORD $0x6e21e594 // fcmge v20.4s, v12.4s, v1.4s
+	WORD $0x6e21e5b5 // fcmge v21.4s, v13.4s, v1.4s
+	WORD $0x4e22d58e // fadd v14.4s, v12.4s, v2.4s
+	WORD $0x4e22d5af // fadd v15.4s, v13.4s, v2.4s
+	WORD $0x4ea2d5d0 // fsub v16.4s, v14.4s, v2.4s
+	WORD $0x4ea2d5f1 // fsub v17.4s, v15.4s, v2.4s
+	WORD $0x4eb0d58c // fsub v12.4s, v12.4s, v16.4s
+	WORD $0x4eb1d5ad // fsub v13.4s, v13.4s, v17.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4ea51cb0 // mov v16.16b, v5.16b
+	WORD $0x4ea51cb1 // mov v17.16b, v5.16b
+	WORD $0x4e24cd90 // fmla v16.4s, v12.4s, v4.4s
+	WORD $0x4e24cdb1 // fmla v17.4s, v13.4s, v4.4s
+	WORD $0x4ea61cd2 // mov v18.16b, v6.16b
+	WORD $0x4ea61cd3 // mov v19.16b, v6.16b
+	WORD $0x4e2cce12 // fmla v18.4s, v16.4s, v12.4s
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
+	WORD $0x4ea71cf1 // mov v17.16b, v7.16b
+	WORD $0x4e2cce50 // fmla v16.4s, v18.4s, v12.4s
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4ea31c72 // mov v18.16b, v3.16b
+	WORD $0x4ea31c73 // mov v19.16b, v3.16b
+	WORD $0x4e2cce12 // fmla v18.4s, v16.4s, v12.4s
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4eae8652 // add v18.4s, v18.4s, v14.4s
+	WORD $0x4eaf8673 // add v19.4s, v19.4s, v15.4s
+	WORD $0x4e341e4c // and v12.16b, v18.16b, v20.16b
+	WORD $0x4e351e6d // and v13.16b, v19.16b, v21.16b
+	WORD $0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+	WORD $0xad01350c // stp q12, q13, [x8, #32]
+	ADD $64, R8
+	SUBS $16, R13, R13
+	BNE weights
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #8
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x7e30d908 // faddp s8, v8.2s
+	FMOVS F8, sum+20(FP)
+	RET
+
+// func sumSquaresNEON(x *float32, n int) float32
+TEXT ·sumSquaresNEON(SB), NOSPLIT, $0-20
+	MOVD x+0(FP), R8
+	MOVD n+8(FP), R13
+	WORD $0x4f00e400 // movi v0.16b, #0
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+
+loop:
+	WORD $0xad401504 // ldp q4, q5, [x8, #0]
+	WORD $0xad411d06 // ldp q6, q7, [x8, #32]
+	WORD $0x6e24dc84 // fmul v4.4s, v4.4s, v4.4s
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x6e25dca5 // fmul v5.4s, v5.4s, v5.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x6e26dcc6 // fmul v6.4s, v6.4s, v6.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x6e27dce7 // fmul v7.4s, v7.4s, v7.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	ADD $64, R8
+	SUBS $16, R13, R13
+	BNE loop
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x7e30d800 // faddp s0, v0.2s
+	FMOVS F0, ret+16(FP)
+	RET
+
+// func scaleMulNEON(dst *float32, x *float32, w *float32, n int, scale float32)
+TEXT ·scaleMulNEON(SB), NOSPLIT, $0-36
+	MOVD dst+0(FP), R3
+	MOVD x+8(FP), R8
+	MOVD w+16(FP), R4
+	MOVD n+24(FP), R13
+	FMOVS scale+32(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+
+loop:
+	WORD $0xad400901 // ldp q1, q2, [x8, #0]
+	WORD $0xad411103 // ldp q3, q4, [x8, #32]
+	WORD $0xad401885 // ldp q5, q6, [x4, #0]
+	WORD $0xad412087 // ldp q7, q8, [x4, #32]
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	WORD $0x6e25dc21 // fmul v1.4s, v1.4s, v5.4s
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
+	WORD $0xad000861 // stp q1, q2, [x3, #0]
+	WORD $0xad011063 // stp q3, q4, [x3, #32]
+	ADD $64, R8
+	ADD $64, R4
+	ADD $64, R3
+	SUBS $16, R13, R13
+	BNE loop
+	RET
+
+// func addNEON(dst *float32, x *float32, n int)
+TEXT ·addNEON(SB), NOSPLIT, $0-24
+	MOVD dst+0(FP), R3
+	MOVD x+8(FP), R8
+	MOVD n+16(FP), R13
+
+loop:
+	WORD $0xad400460 // ldp q0, q1, [x3, #0]
+	WORD $0xad410c62 // ldp q2, q3, [x3, #32]
+	WORD $0xad401504 // ldp q4, q5, [x8, #0]
+	WORD $0xad411d06 // ldp q6, q7, [x8, #32]
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0xad000460 // stp q0, q1, [x3, #0]
+	WORD $0xad010c62 // stp q2, q3, [x3, #32]
+	ADD $64, R8
+	ADD $64, R3
+	SUBS $16, R13, R13
+	BNE loop
+	RET
+
+// func blendNEON(dst *float32, x *float32, n int, a float32, b float32)
+TEXT ·blendNEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R3
+	MOVD x+8(FP), R8
+	MOVD n+16(FP), R13
+	FMOVS a+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS b+28(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+
+loop:
+	WORD $0xad400c62 // ldp q2, q3, [x3, #0]
+	WORD $0xad411464 // ldp q4, q5, [x3, #32]
+	WORD $0xad401d06 // ldp q6, q7, [x8, #0]
+	WORD $0xad412508 // ldp q8, q9, [x8, #32]
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e21dd08 // fmul v8.4s, v8.4s, v1.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	WORD $0x6e21dd29 // fmul v9.4s, v9.4s, v1.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	WORD $0xad000c62 // stp q2, q3, [x3, #0]
+	WORD $0xad011464 // stp q4, q5, [x3, #32]
+	ADD $64, R8
+	ADD $64, R3
+	SUBS $16, R13, R13
+	BNE loop
+	RET
+
+// func gateNEON(dst *float32, gate *float32, up *float32, n int, gelu int)
+TEXT ·gateNEON(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R3
+	MOVD gate+8(FP), R8
+	MOVD up+16(FP), R4
+	MOVD n+24(FP), R13
+	MOVD gelu+32(FP), R15
+	MOVD $0xc2ae0000, R16
+	WORD $0x4e040e00 // dup v0.4s, w16
+	MOVD $0x42b00000, R16
+	WORD $0x4e040e01 // dup v1.4s, w16
+	MOVD $0x3fb8aa3b, R16
+	WORD $0x4e040e02 // dup v2.4s, w16
+	MOVD $0x4b400000, R16
+	WORD $0x4e040e03 // dup v3.4s, w16
+	MOVD $0x3f800000, R16
+	WORD $0x4e040e04 // dup v4.4s, w16
+	MOVD $0x3f318000, R16
+	WORD $0x4e040e05 // dup v5.4s, w16
+	MOVD $0xb95e8083, R16
+	WORD $0x4e040e06 // dup v6.4s, w16
+	MOVD $0x3f800000, R16
+	WORD $0x4e040e07 // dup v7.4s, w16
+	MOVD $0x39506967, R16
+	WORD $0x4e040e08 // dup v8.4s, w16
+	MOVD $0x3ab743ce, R16
+	WORD $0x4e040e09 // dup v9.4s, w16
+	MOVD $0x3c088908, R16
+	WORD $0x4e040e0a // dup v10.4s, w16
+	MOVD $0x3d2aa9c1, R16
+	WORD $0x4e040e0b // dup v11.4s, w16
+	MOVD $0x3e2aaaaa, R16
+	WORD $0x4e040e0c // dup v12.4s, w16
+	MOVD $0x3f000000, R16
+	WORD $0x4e040e0d // dup v13.4s, w16
+	MOVD $0x3d372713, R16
+	WORD $0x4e040e0e // dup v14.4s, w16
+	MOVD $0x3fcc422a, R16
+	WORD $0x4e040e0f // dup v15.4s, w16
+	CBNZ R15, gelu
+
+silu:
+	WORD $0xad404510 // ldp q16, q17, [x8, #0]
+	WORD $0x6ea0fa12 // fneg v18.4s, v16.4s
+	WORD $0x6ea0fa33 // fneg v19.4s, v17.4s
+	WORD $0x6e20e654 // fcmge v20.4s, v18.4s, v0.4s
+	WORD $0x6e20e675 // fcmge v21.4s, v19.4s, v0.4s
+	WORD $0x4ea1f652 // fmin v18.4s, v18.4s, v1.4s
+	WORD $0x4ea1f673 // fmin v19.4s, v19.4s, v1.4s
+	WORD $0x6e22de56 // fmul v22.4s, v18.4s, v2.4s
+	WORD $0x6e22de77 // fmul v23.4s, v19.4s, v2.4s
+	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4f3756d8 // shl v24.4s, v22.4s, #23
+	WORD $0x4f3756f9 // shl v25.4s, v23.4s, #23
+	WORD $0x4ea48718 // add v24.4s, v24.4s, v4.4s
+	WORD $0x4ea48739 // add v25.4s, v25.4s, v4.4s
+	WORD $0x4ea3d6d6 // fsub v22.4s, v22.4s, v3.4s
+	WORD $0x4ea3d6f7 // fsub v23.4s, v23.4s, v3.4s
+	WORD $0x6e25deda // fmul v26.4s, v22.4s, v5.4s
+	WORD $0x6e25defb // fmul v27.4s, v23.4s, v5.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e26deda // fmul v26.4s, v22.4s, v6.4s
+	WORD $0x6e26defb // fmul v27.4s, v23.4s, v6.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e28de5a // fmul v26.4s, v18.4s, v8.4s
+	WORD $0x6e28de7b // fmul v27.4s, v19.4s, v8.4s
+	WORD $0x4e29d75a // fadd v26.4s, v26.4s, v9.4s
+	WORD $0x4e29d77b // fadd v27.4s, v27.4s, v9.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2ad75a // fadd v26.4s, v26.4s, v10.4s
+	WORD $0x4e2ad77b // fadd v27.4s, v27.4s, v10.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2bd75a // fadd v26.4s, v26.4s, v11.4s
+	WORD $0x4e2bd77b // fadd v27.4s, v27.4s, v11.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2cd75a // fadd v26.4s, v26.4s, v12.4s
+	WORD $0x4e2cd77b // fadd v27.4s, v27.4s, v12.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2dd75a // fadd v26.4s, v26.4s, v13.4s
+	WORD $0x4e2dd77b // fadd v27.4s, v27.4s, v13.4s
+	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
+	WORD $0x6e33de77 // fmul v23.4s, v19.4s, v19.4s
+	WORD $0x6e36df5a // fmul v26.4s, v26.4s, v22.4s
+	WORD $0x6e37df7b // fmul v27.4s, v27.4s, v23.4s
+	WORD $0x4e32d75a // fadd v26.4s, v26.4s, v18.4s
+	WORD $0x4e33d77b // fadd v27.4s, v27.4s, v19.4s
+	WORD $0x4e27d75a // fadd v26.4s, v26.4s, v7.4s
+	WORD $0x4e27d77b // fadd v27.4s, v27.4s, v7.4s
+	WORD $0x6e38df5a // fmul v26.4s, v26.4s, v24.4s
+	WORD $0x6e39df7b // fmul v27.4s, v27.4s, v25.4s
+	WORD $0x4e341f52 // and v18.16b, v26.16b, v20.16b
+	WORD $0x4e351f73 // and v19.16b, v27.16b, v21.16b
+	WORD $0x4e27d652 // fadd v18.4s, v18.4s, v7.4s
+	WORD $0x4e27d673 // fadd v19.4s, v19.4s, v7.4s
+	WORD $0x6e32fe10 // fdiv v16.4s, v16.4s, v18.4s
+	WORD $0x6e33fe31 // fdiv v17.4s, v17.4s, v19.4s
+	WORD $0xad404c92 // ldp q18, q19, [x4, #0]
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD $0xad004470 // stp q16, q17, [x3, #0]
+	WORD $0xad414510 // ldp q16, q17, [x8, #32]
+	WORD $0x6ea0fa12 // fneg v18.4s, v16.4s
+	WORD $0x6ea0fa33 // fneg v19.4s, v17.4s
+	WORD $0x6e20e654 // fcmge v20.4s, v18.4s, v0.4s
+	WORD $0x6e20e675 // fcmge v21.4s, v19.4s, v0.4s
+	WORD $0x4ea1f652 // fmin v18.4s, v18.4s, v1.4s
+	WORD $0x4ea1f673 // fmin v19.4s, v19.4s, v1.4s
+	WORD $0x6e22de56 // fmul v22.4s, v18.4s, v2.4s
+	WORD $0x6e22de77 // fmul v23.4s, v19.4s, v2.4s
+	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4f3756d8 // shl v24.4s, v22.4s, #23
+	WORD $0x4f3756f9 // shl v25.4s, v23.4s, #23
+	WORD $0x4ea48718 // add v24.4s, v24.4s, v4.4s
+	WORD $0x4ea48739 // add v25.4s, v25.4s, v4.4s
+	WORD $0x4ea3d6d6 // fsub v22.4s, v22.4s, v3.4s
+	WORD $0x4ea3d6f7 // fsub v23.4s, v23.4s, v3.4s
+	WORD $0x6e25deda // fmul v26.4s, v22.4s, v5.4s
+	WORD $0x6e25defb // fmul v27.4s, v23.4s, v5.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e26deda // fmul v26.4s, v22.4s, v6.4s
+	WORD $0x6e26defb // fmul v27.4s, v23.4s, v6.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e28de5a // fmul v26.4s, v18.4s, v8.4s
+	WORD $0x6e28de7b // fmul v27.4s, v19.4s, v8.4s
+	WORD $0x4e29d75a // fadd v26.4s, v26.4s, v9.4s
+	WORD $0x4e29d77b // fadd v27.4s, v27.4s, v9.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2ad75a // fadd v26.4s, v26.4s, v10.4s
+	WORD $0x4e2ad77b // fadd v27.4s, v27.4s, v10.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2bd75a // fadd v26.4s, v26.4s, v11.4s
+	WORD $0x4e2bd77b // fadd v27.4s, v27.4s, v11.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2cd75a // fadd v26.4s, v26.4s, v12.4s
+	WORD $0x4e2cd77b // fadd v27.4s, v27.4s, v12.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2dd75a // fadd v26.4s, v26.4s, v13.4s
+	WORD $0x4e2dd77b // fadd v27.4s, v27.4s, v13.4s
+	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
+	WORD $0x6e33de77 // fmul v23.4s, v19.4s, v19.4s
+	WORD $0x6e36df5a // fmul v26.4s, v26.4s, v22.4s
+	WORD $0x6e37df7b // fmul v27.4s, v27.4s, v23.4s
+	WORD $0x4e32d75a // fadd v26.4s, v26.4s, v18.4s
+	WORD $0x4e33d77b // fadd v27.4s, v27.4s, v19.4s
+	WORD $0x4e27d75a // fadd v26.4s, v26.4s, v7.4s
+	WORD $0x4e27d77b // fadd v27.4s, v27.4s, v7.4s
+	WORD $0x6e38df5a // fmul v26.4s, v26.4s, v24.4s
+	WORD $0x6e39df7b // fmul v27.4s, v27.4s, v25.4s
+	WORD $0x4e341f52 // and v18.16b, v26.16b, v20.16b
+	WORD $0x4e351f73 // and v19.16b, v27.16b, v21.16b
+	WORD $0x4e27d652 // fadd v18.4s, v18.4s, v7.4s
+	WORD $0x4e27d673 // fadd v19.4s, v19.4s, v7.4s
+	WORD $0x6e32fe10 // fdiv v16.4s, v16.4s, v18.4s
+	WORD $0x6e33fe31 // fdiv v17.4s, v17.4s, v19.4s
+	WORD $0xad414c92 // ldp q18, q19, [x4, #32]
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD $0xad014470 // stp q16, q17, [x3, #32]
+	ADD $64, R3
+	ADD $64, R8
+	ADD $64, R4
+	SUBS $16, R13, R13
+	BNE silu
+	RET
+
+gelu:
+	WORD $0xad404510 // ldp q16, q17, [x8, #0]
+	WORD $0x6e30de12 // fmul v18.4s, v16.4s, v16.4s
+	WORD $0x6e31de33 // fmul v19.4s, v17.4s, v17.4s
+	WORD $0x6e2ede52 // fmul v18.4s, v18.4s, v14.4s
+	WORD $0x6e2ede73 // fmul v19.4s, v19.4s, v14.4s
+	WORD $0x4e27d652 // fadd v18.4s, v18.4s, v7.4s
+	WORD $0x4e27d673 // fadd v19.4s, v19.4s, v7.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
+	WORD $0x6e2fde52 // fmul v18.4s, v18.4s, v15.4s
+	WORD $0x6e2fde73 // fmul v19.4s, v19.4s, v15.4s
+	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
+	WORD $0x6ea0fa73 // fneg v19.4s, v19.4s
+	WORD $0x6e20e654 // fcmge v20.4s, v18.4s, v0.4s
+	WORD $0x6e20e675 // fcmge v21.4s, v19.4s, v0.4s
+	WORD $0x4ea1f652 // fmin v18.4s, v18.4s, v1.4s
+	WORD $0x4ea1f673 // fmin v19.4s, v19.4s, v1.4s
+	WORD $0x6e22de56 // fmul v22.4s, v18.4s, v2.4s
+	WORD $0x6e22de77 // fmul v23.4s, v19.4s, v2.4s
+	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4f3756d8 // shl v24.4s, v22.4s, #23
+	WORD $0x4f3756f9 // shl v25.4s, v23.4s, #23
+	WORD $0x4ea48718 // add v24.4s, v24.4s, v4.4s
+	WORD $0x4ea48739 // add v25.4s, v25.4s, v4.4s
+	WORD $0x4ea3d6d6 // fsub v22.4s, v22.4s, v3.4s
+	WORD $0x4ea3d6f7 // fsub v23.4s, v23.4s, v3.4s
+	WORD $0x6e25deda // fmul v26.4s, v22.4s, v5.4s
+	WORD $0x6e25defb // fmul v27.4s, v23.4s, v5.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e26deda // fmul v26.4s, v22.4s, v6.4s
+	WORD $0x6e26defb // fmul v27.4s, v23.4s, v6.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e28de5a // fmul v26.4s, v18.4s, v8.4s
+	WORD $0x6e28de7b // fmul v27.4s, v19.4s, v8.4s
+	WORD $0x4e29d75a // fadd v26.4s, v26.4s, v9.4s
+	WORD $0x4e29d77b // fadd v27.4s, v27.4s, v9.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2ad75a // fadd v26.4s, v26.4s, v10.4s
+	WORD $0x4e2ad77b // fadd v27.4s, v27.4s, v10.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2bd75a // fadd v26.4s, v26.4s, v11.4s
+	WORD $0x4e2bd77b // fadd v27.4s, v27.4s, v11.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2cd75a // fadd v26.4s, v26.4s, v12.4s
+	WORD $0x4e2cd77b // fadd v27.4s, v27.4s, v12.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2dd75a // fadd v26.4s, v26.4s, v13.4s
+	WORD $0x4e2dd77b // fadd v27.4s, v27.4s, v13.4s
+	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
+	WORD $0x6e33de77 // fmul v23.4s, v19.4s, v19.4s
+	WORD $0x6e36df5a // fmul v26.4s, v26.4s, v22.4s
+	WORD $0x6e37df7b // fmul v27.4s, v27.4s, v23.4s
+	WORD $0x4e32d75a // fadd v26.4s, v26.4s, v18.4s
+	WORD $0x4e33d77b // fadd v27.4s, v27.4s, v19.4s
+	WORD $0x4e27d75a // fadd v26.4s, v26.4s, v7.4s
+	WORD $0x4e27d77b // fadd v27.4s, v27.4s, v7.4s
+	WORD $0x6e38df5a // fmul v26.4s, v26.4s, v24.4s
+	WORD $0x6e39df7b // fmul v27.4s, v27.4s, v25.4s
+	WORD $0x4e341f52 // and v18.16b, v26.16b, v20.16b
+	WORD $0x4e351f73 // and v19.16b, v27.16b, v21.16b
+	WORD $0x4e27d652 // fadd v18.4s, v18.4s, v7.4s
+	WORD $0x4e27d673 // fadd v19.4s, v19.4s, v7.4s
+	WORD $0x6e32fe10 // fdiv v16.4s, v16.4s, v18.4s
+	WORD $0x6e33fe31 // fdiv v17.4s, v17.4s, v19.4s
+	WORD $0xad404c92 // ldp q18, q19, [x4, #0]
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD $0xad004470 // stp q16, q17, [x3, #0]
+	WORD $0xad414510 // ldp q16, q17, [x8, #32]
+	WORD $0x6e30de12 // fmul v18.4s, v16.4s, v16.4s
+	WORD $0x6e31de33 // fmul v19.4s, v17.4s, v17.4s
+	WORD $0x6e2ede52 // fmul v18.4s, v18.4s, v14.4s
+	WORD $0x6e2ede73 // fmul v19.4s, v19.4s, v14.4s
+	WORD $0x4e27d652 // fadd v18.4s, v18.4s, v7.4s
+	WORD $0x4e27d673 // fadd v19.4s, v19.4s, v7.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
+	WORD $0x6e2fde52 // fmul v18.4s, v18.4s, v15.4s
+	WORD $0x6e2fde73 // fmul v19.4s, v19.4s, v15.4s
+	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
+	WORD $0x6ea0fa73 // fneg v19.4s, v19.4s
+	WORD $0x6e20e654 // fcmge v20.4s, v18.4s, v0.4s
+	WORD $0x6e20e675 // fcmge v21.4s, v19.4s, v0.4s
+	WORD $0x4ea1f652 // fmin v18.4s, v18.4s, v1.4s
+	WORD $0x4ea1f673 // fmin v19.4s, v19.4s, v1.4s
+	WORD $0x6e22de56 // fmul v22.4s, v18.4s, v2.4s
+	WORD $0x6e22de77 // fmul v23.4s, v19.4s, v2.4s
+	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4f3756d8 // shl v24.4s, v22.4s, #23
+	WORD $0x4f3756f9 // shl v25.4s, v23.4s, #23
+	WORD $0x4ea48718 // add v24.4s, v24.4s, v4.4s
+	WORD $0x4ea48739 // add v25.4s, v25.4s, v4.4s
+	WORD $0x4ea3d6d6 // fsub v22.4s, v22.4s, v3.4s
+	WORD $0x4ea3d6f7 // fsub v23.4s, v23.4s, v3.4s
+	WORD $0x6e25deda // fmul v26.4s, v22.4s, v5.4s
+	WORD $0x6e25defb // fmul v27.4s, v23.4s, v5.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e26deda // fmul v26.4s, v22.4s, v6.4s
+	WORD $0x6e26defb // fmul v27.4s, v23.4s, v6.4s
+	WORD $0x4ebad652 // fsub v18.4s, v18.4s, v26.4s
+	WORD $0x4ebbd673 // fsub v19.4s, v19.4s, v27.4s
+	WORD $0x6e28de5a // fmul v26.4s, v18.4s, v8.4s
+	WORD $0x6e28de7b // fmul v27.4s, v19.4s, v8.4s
+	WORD $0x4e29d75a // fadd v26.4s, v26.4s, v9.4s
+	WORD $0x4e29d77b // fadd v27.4s, v27.4s, v9.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2ad75a // fadd v26.4s, v26.4s, v10.4s
+	WORD $0x4e2ad77b // fadd v27.4s, v27.4s, v10.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2bd75a // fadd v26.4s, v26.4s, v11.4s
+	WORD $0x4e2bd77b // fadd v27.4s, v27.4s, v11.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2cd75a // fadd v26.4s, v26.4s, v12.4s
+	WORD $0x4e2cd77b // fadd v27.4s, v27.4s, v12.4s
+	WORD $0x6e32df5a // fmul v26.4s, v26.4s, v18.4s
+	WORD $0x6e33df7b // fmul v27.4s, v27.4s, v19.4s
+	WORD $0x4e2dd75a // fadd v26.4s, v26.4s, v13.4s
+	WORD $0x4e2dd77b // fadd v27.4s, v27.4s, v13.4s
+	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
+	WORD $0x6e33de77 // fmul v23.4s, v19.4s, v19.4s
+	WORD $0x6e36df5a // fmul v26.4s, v26.4s, v22.4s
+	WORD $0x6e37df7b // fmul v27.4s, v27.4s, v23.4s
+	WORD $0x4e32d75a // fadd v26.4s, v26.4s, v18.4s
+	WORD $0x4e33d77b // fadd v27.4s, v27.4s, v19.4s
+	WORD $0x4e27d75a // fadd v26.4s, v26.4s, v7.4s
+	WORD $0x4e27d77b // fadd v27.4s, v27.4s, v7.4s
+	WORD $0x6e38df5a // fmul v26.4s, v26.4s, v24.4s
+	WORD $0x6e39df7b // fmul v27.4s, v27.4s, v25.4s
+	WORD $0x4e341f52 // and v18.16b, v26.16b, v20.16b
+	WORD $0x4e351f73 // and v19.16b, v27.16b, v21.16b
+	WORD $0x4e27d652 // fadd v18.4s, v18.4s, v7.4s
+	WORD $0x4e27d673 // fadd v19.4s, v19.4s, v7.4s
+	WORD $0x6e32fe10 // fdiv v16.4s, v16.4s, v18.4s
+	WORD $0x6e33fe31 // fdiv v17.4s, v17.4s, v19.4s
+	WORD $0xad414c92 // ldp q18, q19, [x4, #32]
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD $0xad014470 // stp q16, q17, [x3, #32]
+	ADD $64, R3
+	ADD $64, R8
+	ADD $64, R4
+	SUBS $16, R13, R13
+	BNE gelu
+	RET
+
+// func quantiseNEON(a *byte)
+TEXT ·quantiseNEON(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD 0(R0), R8
+	MOVD 8(R0), R3
+	MOVD 16(R0), R10
+	MOVD 24(R0), R11
+	MOVD 32(R0), R12
+	MOVD 40(R0), R4
+	MOVD 48(R0), R13
+	MOVD 56(R0), R1
+	LSL $2, R1
+	MOVD 64(R0), R6
+	MOVD $0x42fe0000, R16
+	WORD $0x4e040e00 // dup v0.4s, w16
+	MOVD $0x0d800000, R16
+	WORD $0x4e040e01 // dup v1.4s, w16
+	MOVD $0x3f800000, R16
+	WORD $0x4e040e02 // dup v2.4s, w16
+	MOVD $0x477fe000, R16
+	WORD $0x4e040e03 // dup v3.4s, w16
+	MOVD $0x80000000, R16
+	WORD $0x4e040e04 // dup v4.4s, w16
+	MOVD $0x4b400000, R16
+	WORD $0x4e040e05 // dup v5.4s, w16
+	MOVD $0x007fffff, R16
+	WORD $0x4e040e06 // dup v6.4s, w16
+	MOVD $0x00400000, R16
+	WORD $0x4e040e07 // dup v7.4s, w16
+
+group:
+	MOVD $1, R5
+	CMP $2, R6
+	BNE counted
+	MOVD $8, R5
+	CMP R5, R13
+	CSEL LT, R13, R5, R5
+
+counted:
+	SUB R5, R13
+	WORD $0x4f00e408 // movi v8.16b, #0
+	MOVD R8, R7
+	MOVD R5, R15
+
+most:
+	WORD $0xad4028e9 // ldp q9, q10, [x7, #0]
+	WORD $0xad4130eb // ldp q11, q12, [x7, #32]
+	WORD $0xad4238ed // ldp q13, q14, [x7, #64]
+	WORD $0xad4340ef // ldp q15, q16, [x7, #96]
+	WORD $0x4ea0f929 // fabs v9.4s, v9.4s
+	WORD $0x4ea0f94a // fabs v10.4s, v10.4s
+	WORD $0x4ea0f96b // fabs v11.4s, v11.4s
+	WORD $0x4ea0f98c // fabs v12.4s, v12.4s
+	WORD $0x4ea0f9ad // fabs v13.4s, v13.4s
+	WORD $0x4ea0f9ce // fabs v14.4s, v14.4s
+	WORD $0x4ea0f9ef // fabs v15.4s, v15.4s
+	WORD $0x4ea0fa10 // fabs v16.4s, v16.4s
+	WORD $0x4e2df529 // fmax v9.4s, v9.4s, v13.4s
+	WORD $0x4e2ef54a // fmax v10.4s, v10.4s, v14.4s
+	WORD $0x4e2ff56b // fmax v11.4s, v11.4s, v15.4s
+	WORD $0x4e30f58c // fmax v12.4s, v12.4s, v16.4s
+	WORD $0x4e2bf529 // fmax v9.4s, v9.4s, v11.4s
+	WORD $0x4e2cf54a // fmax v10.4s, v10.4s, v12.4s
+	WORD $0x4e2af529 // fmax v9.4s, v9.4s, v10.4s
+	WORD $0x4e29f508 // fmax v8.4s, v8.4s, v9.4s
+	ADD $128, R7
+	SUBS $1, R15, R15
+	BNE most
+	WORD $0x6e30f908 // fmaxv s8, v8.4s
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	WORD $0x6e21e509 // fcmge v9.4s, v8.4s, v1.4s
+	WORD $0x6e28fc0a // fdiv v10.4s, v0.4s, v8.4s
+	WORD $0x4e291d4a // and v10.16b, v10.16b, v9.16b
+	WORD $0x6e20fd0b // fdiv v11.4s, v8.4s, v0.4s
+	CMP $2, R6
+	BEQ wide
+	WORD $0x4eab1d6c // mov v12.16b, v11.16b
+	WORD $0x4e241d8d // and v13.16b, v12.16b, v4.16b
+	WORD $0x6e2d1d8c // eor v12.16b, v12.16b, v13.16b
+	WORD $0x6ea36d8c // umin v12.4s, v12.4s, v3.4s
+	WORD $0x0e21698c // fcvtn v12.4h, v12.4s
+	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
+	WORD $0x4ead1d8c // orr v12.16b, v12.16b, v13.16b
+	B block
+
+wide:
+	WORD $0x6e2afc4c // fdiv v12.4s, v2.4s, v10.4s
+	WORD $0x6e6b1d89 // bsl v9.16b, v12.16b, v11.16b
+	WORD $0x4ea91d2c // mov v12.16b, v9.16b
+	WORD $0x4ea91d2b // mov v11.16b, v9.16b
+
+block:
+	WORD $0xbd00014c // str s12, [x10, #0]
+	WORD $0xad40390d // ldp q13, q14, [x8, #0]
+	WORD $0xad41410f // ldp q15, q16, [x8, #32]
+	WORD $0xad424911 // ldp q17, q18, [x8, #64]
+	WORD $0xad435113 // ldp q19, q20, [x8, #96]
+	WORD $0x6e2addad // fmul v13.4s, v13.4s, v10.4s
+	WORD $0x4e25d5ad // fadd v13.4s, v13.4s, v5.4s
+	WORD $0x4e261dad // and v13.16b, v13.16b, v6.16b
+	WORD $0x6ea785ad // sub v13.4s, v13.4s, v7.4s
+	WORD $0x6e2addce // fmul v14.4s, v14.4s, v10.4s
+	WORD $0x4e25d5ce // fadd v14.4s, v14.4s, v5.4s
+	WORD $0x4e261dce // and v14.16b, v14.16b, v6.16b
+	WORD $0x6ea785ce // sub v14.4s, v14.4s, v7.4s
+	WORD $0x6e2addef // fmul v15.4s, v15.4s, v10.4s
+	WORD $0x4e25d5ef // fadd v15.4s, v15.4s, v5.4s
+	WORD $0x4e261def // and v15.16b, v15.16b, v6.16b
+	WORD $0x6ea785ef // sub v15.4s, v15.4s, v7.4s
+	WORD $0x6e2ade10 // fmul v16.4s, v16.4s, v10.4s
+	WORD $0x4e25d610 // fadd v16.4s, v16.4s, v5.4s
+	WORD $0x4e261e10 // and v16.16b, v16.16b, v6.16b
+	WORD $0x6ea78610 // sub v16.4s, v16.4s, v7.4s
+	WORD $0x6e2ade31 // fmul v17.4s, v17.4s, v10.4s
+	WORD $0x4e25d631 // fadd v17.4s, v17.4s, v5.4s
+	WORD $0x4e261e31 // and v17.16b, v17.16b, v6.16b
+	WORD $0x6ea78631 // sub v17.4s, v17.4s, v7.4s
+	WORD $0x6e2ade52 // fmul v18.4s, v18.4s, v10.4s
+	WORD $0x4e25d652 // fadd v18.4s, v18.4s, v5.4s
+	WORD $0x4e261e52 // and v18.16b, v18.16b, v6.16b
+	WORD $0x6ea78652 // sub v18.4s, v18.4s, v7.4s
+	WORD $0x6e2ade73 // fmul v19.4s, v19.4s, v10.4s
+	WORD $0x4e25d673 // fadd v19.4s, v19.4s, v5.4s
+	WORD $0x4e261e73 // and v19.16b, v19.16b, v6.16b
+	WORD $0x6ea78673 // sub v19.4s, v19.4s, v7.4s
+	WORD $0x6e2ade94 // fmul v20.4s, v20.4s, v10.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e261e94 // and v20.16b, v20.16b, v6.16b
+	WORD $0x6ea78694 // sub v20.4s, v20.4s, v7.4s
+	WORD $0x4eae85b5 // add v21.4s, v13.4s, v14.4s
+	WORD $0x4eb085f8 // add v24.4s, v15.4s, v16.4s
+	WORD $0x4eb886b5 // add v21.4s, v21.4s, v24.4s
+	WORD $0x4eb1bab5 // addv s21, v21.4s
+	WORD $0x4eb28636 // add v22.4s, v17.4s, v18.4s
+	WORD $0x4eb48678 // add v24.4s, v19.4s, v20.4s
+	WORD $0x4eb886d6 // add v22.4s, v22.4s, v24.4s
+	WORD $0x4eb1bad6 // addv s22, v22.4s
+	WORD $0x4eb686b7 // add v23.4s, v21.4s, v22.4s
+	WORD $0x4e21daf8 // scvtf v24.4s, v23.4s
+	CMP $1, R6
+	BEQ sums
+	WORD $0x6e2cdf18 // fmul v24.4s, v24.4s, v12.4s
+	B summed
+
+sums:
+	WORD $0x6e2bdf18 // fmul v24.4s, v24.4s, v11.4s
+	WORD $0x4e241f19 // and v25.16b, v24.16b, v4.16b
+	WORD $0x6e391f18 // eor v24.16b, v24.16b, v25.16b
+	WORD $0x6ea36f18 // umin v24.4s, v24.4s, v3.4s
+	WORD $0x0e216b18 // fcvtn v24.4h, v24.4s
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x4eb91f18 // orr v24.16b, v24.16b, v25.16b
+
+summed:
+	WORD $0xbd000178 // str s24, [x11, #0]
+	WORD $0x4f2756b5 // shl v21.4s, v21.4s, #7
+	WORD $0x6ea0bab5 // neg v21.4s, v21.4s
+	WORD $0x4f2756d6 // shl v22.4s, v22.4s, #7
+	WORD $0x6ea0bad6 // neg v22.4s, v22.4s
+	WORD $0x4f2756f7 // shl v23.4s, v23.4s, #7
+	WORD $0x6ea0baf7 // neg v23.4s, v23.4s
+	WORD $0xbd000197 // str s23, [x12, #0]
+	WORD $0xbd000095 // str s21, [x4, #0]
+	ADD R1, R4
+	WORD $0xbd000096 // str s22, [x4, #0]
+	ADD R1, R4
+	WORD $0x0e6129ad // xtn v13.4h, v13.4s
+	WORD $0x4e6129cd // xtn2 v13.8h, v14.4s
+	WORD $0x0e6129ef // xtn v15.4h, v15.4s
+	WORD $0x4e612a0f // xtn2 v15.8h, v16.4s
+	WORD $0x0e2129ad // xtn v13.8b, v13.8h
+	WORD $0x4e2129ed // xtn2 v13.16b, v15.8h
+	WORD $0x0d81806d // st1 {v13.s}[0], [x3], x1
+	WORD $0x0d81906d // st1 {v13.s}[1], [x3], x1
+	WORD $0x4d81806d // st1 {v13.s}[2], [x3], x1
+	WORD $0x4d81906d // st1 {v13.s}[3], [x3], x1
+	WORD $0x0e612a31 // xtn v17.4h, v17.4s
+	WORD $0x4e612a51 // xtn2 v17.8h, v18.4s
+	WORD $0x0e612a73 // xtn v19.4h, v19.4s
+	WORD $0x4e612a93 // xtn2 v19.8h, v20.4s
+	WORD $0x0e212a31 // xtn v17.8b, v17.8h
+	WORD $0x4e212a71 // xtn2 v17.16b, v19.8h
+	WORD $0x0d818071 // st1 {v17.s}[0], [x3], x1
+	WORD $0x0d819071 // st1 {v17.s}[1], [x3], x1
+	WORD $0x4d818071 // st1 {v17.s}[2], [x3], x1
+	WORD $0x4d819071 // st1 {v17.s}[3], [x3], x1
+	ADD $128, R8
+	ADD R1, R10
+	ADD R1, R11
+	ADD R1, R12
+	SUBS $1, R5, R5
+	BNE block
+	CBNZ R13, group
+	RET
+
+// func weighNEON(a *byte) float32
+TEXT ·weighNEON(SB), NOSPLIT, $0-12
+	MOVD a+0(FP), R0
+	MOVD 0(R0), R8
+	MOVD 8(R0), R12
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+	MOVD 32(R0), R6
+	WORD $0x4f00e400 // movi v0.16b, #0
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+
+page:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0xad4018e4 // ldp q4, q6, [x7, #0]
+	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0xad402508 // ldp q8, q9, [x8, #0]
+	WORD $0xad412d0a // ldp q10, q11, [x8, #32]
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x4e28f400 // fmax v0.4s, v0.4s, v8.4s
+	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
+	WORD $0x4e29f421 // fmax v1.4s, v1.4s, v9.4s
+	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
+	WORD $0x4e2af442 // fmax v2.4s, v2.4s, v10.4s
+	WORD $0x6e27dd6b // fmul v11.4s, v11.4s, v7.4s
+	WORD $0x4e2bf463 // fmax v3.4s, v3.4s, v11.4s
+	WORD $0xad002508 // stp q8, q9, [x8, #0]
+	WORD $0xad012d0a // stp q10, q11, [x8, #32]
+	ADD $64, R8
+	SUBS $1, R5, R5
+	BNE page
+	WORD $0x4e22f400 // fmax v0.4s, v0.4s, v2.4s
+	WORD $0x4e23f421 // fmax v1.4s, v1.4s, v3.4s
+	WORD $0x4e21f400 // fmax v0.4s, v0.4s, v1.4s
+	WORD $0x6e30f800 // fmaxv s0, v0.4s
+	FMOVS F0, ret+8(FP)
+	RET
+
+// func narrowNEON(s *float32, p *byte, n int, inv float32)
+TEXT ·narrowNEON(SB), NOSPLIT, $0-28
+	MOVD s+0(FP), R8
+	MOVD p+8(FP), R3
+	MOVD n+16(FP), R13
+	FMOVS inv+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0x4b400000, R16
+	WORD $0x4e040e01 // dup v1.4s, w16
+	MOVD $0x007fffff, R16
+	WORD $0x4e040e02 // dup v2.4s, w16
+	MOVD $0x00400000, R16
+	WORD $0x4e040e03 // dup v3.4s, w16
+	MOVD $0x0000007f, R16
+	WORD $0x4e040e04 // dup v4.4s, w16
+
+loop:
+	WORD $0xad401905 // ldp q5, q6, [x8, #0]
+	WORD $0xad412107 // ldp q7, q8, [x8, #32]
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	WORD $0x4e21d4a5 // fadd v5.4s, v5.4s, v1.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6ea384a5 // sub v5.4s, v5.4s, v3.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
+	WORD $0x4e21d4c6 // fadd v6.4s, v6.4s, v1.4s
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6ea384c6 // sub v6.4s, v6.4s, v3.4s
+	WORD $0x6e20dce7 // fmul v7.4s, v7.4s, v0.4s
+	WORD $0x4e21d4e7 // fadd v7.4s, v7.4s, v1.4s
+	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
+	WORD $0x6ea384e7 // sub v7.4s, v7.4s, v3.4s
+	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
+	WORD $0x4e21d508 // fadd v8.4s, v8.4s, v1.4s
+	WORD $0x4e221d08 // and v8.16b, v8.16b, v2.16b
+	WORD $0x6ea38508 // sub v8.4s, v8.4s, v3.4s
+	WORD $0x4e241ca9 // and v9.16b, v5.16b, v4.16b
+	WORD $0x4f3904a5 // sshr v5.4s, v5.4s, #7
+	WORD $0x4e241cca // and v10.16b, v6.16b, v4.16b
+	WORD $0x4f3904c6 // sshr v6.4s, v6.4s, #7
+	WORD $0x4e241ceb // and v11.16b, v7.16b, v4.16b
+	WORD $0x4f3904e7 // sshr v7.4s, v7.4s, #7
+	WORD $0x4e241d0c // and v12.16b, v8.16b, v4.16b
+	WORD $0x4f390508 // sshr v8.4s, v8.4s, #7
+	WORD $0x0e6128a5 // xtn v5.4h, v5.4s
+	WORD $0x4e6128c5 // xtn2 v5.8h, v6.4s
+	WORD $0x0e6128e7 // xtn v7.4h, v7.4s
+	WORD $0x4e612907 // xtn2 v7.8h, v8.4s
+	WORD $0x0e2128a5 // xtn v5.8b, v5.8h
+	WORD $0x4e2128e5 // xtn2 v5.16b, v7.8h
+	WORD $0x0e612929 // xtn v9.4h, v9.4s
+	WORD $0x4e612949 // xtn2 v9.8h, v10.4s
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	WORD $0x4e61298b // xtn2 v11.8h, v12.4s
+	WORD $0x0e212929 // xtn v9.8b, v9.8h
+	WORD $0x4e212969 // xtn2 v9.16b, v11.8h
+	WORD $0x3d800065 // str q5, [x3, #0]
+	WORD $0x3d804069 // str q9, [x3, #256]
+	ADD $16, R3
+	ADD $64, R8
+	SUBS $16, R13, R13
+	BNE loop
+	RET
+
+// func mix8NEON(a *byte, t int)
+TEXT ·mix8NEON(SB), NOSPLIT, $0-16
+	MOVD a+0(FP), R0
+	MOVD t+8(FP), R15
+	MOVD 8(R0), R12
+	MOVD 32(R0), R6
+	MOVD 40(R0), R1
+	LSL $2, R1, R2
+	MOVD 48(R0), R3
+	CMP $1, R15
+	BEQ t1
+	CMP $2, R15
+	BEQ t2
+
+t4:
+	WORD $0x4f00e400 // movi v0.16b, #0
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	MOVD 0(R0), R9
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+
+page4:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x3dc04134 // ldr q20, [x9, #256]
+	WORD $0x3dc08131 // ldr q17, [x9, #512]
+	WORD $0x3dc0c135 // ldr q21, [x9, #768]
+	WORD $0x3dc10132 // ldr q18, [x9, #1024]
+	WORD $0x3dc14136 // ldr q22, [x9, #1280]
+	WORD $0x3dc18133 // ldr q19, [x9, #1536]
+	WORD $0x3dc1c137 // ldr q23, [x9, #1792]
+	ADD $16, R9
+	WORD $0xad4064f8 // ldp q24, q25, [x7, #0]
+	WORD $0x4f90e300 // sdot v0.4s, v24.16b, v16.4b[0]
+	WORD $0x4f94e308 // sdot v8.4s, v24.16b, v20.4b[0]
+	WORD $0x4f91e302 // sdot v2.4s, v24.16b, v17.4b[0]
+	WORD $0x4f95e30a // sdot v10.4s, v24.16b, v21.4b[0]
+	WORD $0x4f92e304 // sdot v4.4s, v24.16b, v18.4b[0]
+	WORD $0x4f96e30c // sdot v12.4s, v24.16b, v22.4b[0]
+	WORD $0x4f93e306 // sdot v6.4s, v24.16b, v19.4b[0]
+	WORD $0x4f97e30e // sdot v14.4s, v24.16b, v23.4b[0]
+	WORD $0x4f90e321 // sdot v1.4s, v25.16b, v16.4b[0]
+	WORD $0x4f94e329 // sdot v9.4s, v25.16b, v20.4b[0]
+	WORD $0x4f91e323 // sdot v3.4s, v25.16b, v17.4b[0]
+	WORD $0x4f95e32b // sdot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f92e325 // sdot v5.4s, v25.16b, v18.4b[0]
+	WORD $0x4f96e32d // sdot v13.4s, v25.16b, v22.4b[0]
+	WORD $0x4f93e327 // sdot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f97e32f // sdot v15.4s, v25.16b, v23.4b[0]
+	ADD R2, R7
+	WORD $0xad4064f8 // ldp q24, q25, [x7, #0]
+	WORD $0x4fb0e300 // sdot v0.4s, v24.16b, v16.4b[1]
+	WORD $0x4fb4e308 // sdot v8.4s, v24.16b, v20.4b[1]
+	WORD $0x4fb1e302 // sdot v2.4s, v24.16b, v17.4b[1]
+	WORD $0x4fb5e30a // sdot v10.4s, v24.16b, v21.4b[1]
+	WORD $0x4fb2e304 // sdot v4.4s, v24.16b, v18.4b[1]
+	WORD $0x4fb6e30c // sdot v12.4s, v24.16b, v22.4b[1]
+	WORD $0x4fb3e306 // sdot v6.4s, v24.16b, v19.4b[1]
+	WORD $0x4fb7e30e // sdot v14.4s, v24.16b, v23.4b[1]
+	WORD $0x4fb0e321 // sdot v1.4s, v25.16b, v16.4b[1]
+	WORD $0x4fb4e329 // sdot v9.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb1e323 // sdot v3.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb5e32b // sdot v11.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb2e325 // sdot v5.4s, v25.16b, v18.4b[1]
+	WORD $0x4fb6e32d // sdot v13.4s, v25.16b, v22.4b[1]
+	WORD $0x4fb3e327 // sdot v7.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb7e32f // sdot v15.4s, v25.16b, v23.4b[1]
+	ADD R2, R7
+	WORD $0xad4064f8 // ldp q24, q25, [x7, #0]
+	WORD $0x4f90eb00 // sdot v0.4s, v24.16b, v16.4b[2]
+	WORD $0x4f94eb08 // sdot v8.4s, v24.16b, v20.4b[2]
+	WORD $0x4f91eb02 // sdot v2.4s, v24.16b, v17.4b[2]
+	WORD $0x4f95eb0a // sdot v10.4s, v24.16b, v21.4b[2]
+	WORD $0x4f92eb04 // sdot v4.4s, v24.16b, v18.4b[2]
+	WORD $0x4f96eb0c // sdot v12.4s, v24.16b, v22.4b[2]
+	WORD $0x4f93eb06 // sdot v6.4s, v24.16b, v19.4b[2]
+	WORD $0x4f97eb0e // sdot v14.4s, v24.16b, v23.4b[2]
+	WORD $0x4f90eb21 // sdot v1.4s, v25.16b, v16.4b[2]
+	WORD $0x4f94eb29 // sdot v9.4s, v25.16b, v20.4b[2]
+	WORD $0x4f91eb23 // sdot v3.4s, v25.16b, v17.4b[2]
+	WORD $0x4f95eb2b // sdot v11.4s, v25.16b, v21.4b[2]
+	WORD $0x4f92eb25 // sdot v5.4s, v25.16b, v18.4b[2]
+	WORD $0x4f96eb2d // sdot v13.4s, v25.16b, v22.4b[2]
+	WORD $0x4f93eb27 // sdot v7.4s, v25.16b, v19.4b[2]
+	WORD $0x4f97eb2f // sdot v15.4s, v25.16b, v23.4b[2]
+	ADD R2, R7
+	WORD $0xad4064f8 // ldp q24, q25, [x7, #0]
+	WORD $0x4fb0eb00 // sdot v0.4s, v24.16b, v16.4b[3]
+	WORD $0x4fb4eb08 // sdot v8.4s, v24.16b, v20.4b[3]
+	WORD $0x4fb1eb02 // sdot v2.4s, v24.16b, v17.4b[3]
+	WORD $0x4fb5eb0a // sdot v10.4s, v24.16b, v21.4b[3]
+	WORD $0x4fb2eb04 // sdot v4.4s, v24.16b, v18.4b[3]
+	WORD $0x4fb6eb0c // sdot v12.4s, v24.16b, v22.4b[3]
+	WORD $0x4fb3eb06 // sdot v6.4s, v24.16b, v19.4b[3]
+	WORD $0x4fb7eb0e // sdot v14.4s, v24.16b, v23.4b[3]
+	WORD $0x4fb0eb21 // sdot v1.4s, v25.16b, v16.4b[3]
+	WORD $0x4fb4eb29 // sdot v9.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb1eb23 // sdot v3.4s, v25.16b, v17.4b[3]
+	WORD $0x4fb5eb2b // sdot v11.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb2eb25 // sdot v5.4s, v25.16b, v18.4b[3]
+	WORD $0x4fb6eb2d // sdot v13.4s, v25.16b, v22.4b[3]
+	WORD $0x4fb3eb27 // sdot v7.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb7eb2f // sdot v15.4s, v25.16b, v23.4b[3]
+	ADD R2, R7
+	SUBS $1, R5, R5
+	BNE page4
+	MOVD 56(R0), R9
+	MOVD R3, R7
+	WORD $0xbd400130 // ldr s16, [x9, #0]
+	WORD $0x4f275400 // shl v0.4s, v0.4s, #7
+	WORD $0x4ea08508 // add v8.4s, v8.4s, v0.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f909108 // fmul v8.4s, v8.4s, v16.s[0]
+	WORD $0x4f275421 // shl v1.4s, v1.4s, #7
+	WORD $0x4ea18529 // add v9.4s, v9.4s, v1.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4f909129 // fmul v9.4s, v9.4s, v16.s[0]
+	WORD $0xad0024e8 // stp q8, q9, [x7, #0]
+	ADD R2, R7
+	WORD $0xbd400530 // ldr s16, [x9, #4]
+	WORD $0x4f275442 // shl v2.4s, v2.4s, #7
+	WORD $0x4ea2854a // add v10.4s, v10.4s, v2.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f90914a // fmul v10.4s, v10.4s, v16.s[0]
+	WORD $0x4f275463 // shl v3.4s, v3.4s, #7
+	WORD $0x4ea3856b // add v11.4s, v11.4s, v3.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f90916b // fmul v11.4s, v11.4s, v16.s[0]
+	WORD $0xad002cea // stp q10, q11, [x7, #0]
+	ADD R2, R7
+	WORD $0xbd400930 // ldr s16, [x9, #8]
+	WORD $0x4f275484 // shl v4.4s, v4.4s, #7
+	WORD $0x4ea4858c // add v12.4s, v12.4s, v4.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4f90918c // fmul v12.4s, v12.4s, v16.s[0]
+	WORD $0x4f2754a5 // shl v5.4s, v5.4s, #7
+	WORD $0x4ea585ad // add v13.4s, v13.4s, v5.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD $0xad0034ec // stp q12, q13, [x7, #0]
+	ADD R2, R7
+	WORD $0xbd400d30 // ldr s16, [x9, #12]
+	WORD $0x4f2754c6 // shl v6.4s, v6.4s, #7
+	WORD $0x4ea685ce // add v14.4s, v14.4s, v6.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD $0x4f2754e7 // shl v7.4s, v7.4s, #7
+	WORD $0x4ea785ef // add v15.4s, v15.4s, v7.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4f9091ef // fmul v15.4s, v15.4s, v16.s[0]
+	WORD $0xad003cee // stp q14, q15, [x7, #0]
+	ADD $32, R12
+	ADD $32, R3
+	SUBS $8, R1, R1
+	BNE t4
+	RET
+
+t2:
+	WORD $0x4f00e400 // movi v0.16b, #0
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	MOVD 0(R0), R9
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+
+page2:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x3dc04132 // ldr q18, [x9, #256]
+	WORD $0x3dc08131 // ldr q17, [x9, #512]
+	WORD $0x3dc0c133 // ldr q19, [x9, #768]
+	ADD $16, R9
+	WORD $0xad4054f4 // ldp q20, q21, [x7, #0]
+	WORD $0xad415cf6 // ldp q22, q23, [x7, #32]
+	WORD $0x4f90e280 // sdot v0.4s, v20.16b, v16.4b[0]
+	WORD $0x4f92e288 // sdot v8.4s, v20.16b, v18.4b[0]
+	WORD $0x4f91e284 // sdot v4.4s, v20.16b, v17.4b[0]
+	WORD $0x4f93e28c // sdot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x4f90e2a1 // sdot v1.4s, v21.16b, v16.4b[0]
+	WORD $0x4f92e2a9 // sdot v9.4s, v21.16b, v18.4b[0]
+	WORD $0x4f91e2a5 // sdot v5.4s, v21.16b, v17.4b[0]
+	WORD $0x4f93e2ad // sdot v13.4s, v21.16b, v19.4b[0]
+	WORD $0x4f90e2c2 // sdot v2.4s, v22.16b, v16.4b[0]
+	WORD $0x4f92e2ca // sdot v10.4s, v22.16b, v18.4b[0]
+	WORD $0x4f91e2c6 // sdot v6.4s, v22.16b, v17.4b[0]
+	WORD $0x4f93e2ce // sdot v14.4s, v22.16b, v19.4b[0]
+	WORD $0x4f90e2e3 // sdot v3.4s, v23.16b, v16.4b[0]
+	WORD $0x4f92e2eb // sdot v11.4s, v23.16b, v18.4b[0]
+	WORD $0x4f91e2e7 // sdot v7.4s, v23.16b, v17.4b[0]
+	WORD $0x4f93e2ef // sdot v15.4s, v23.16b, v19.4b[0]
+	ADD R2, R7
+	WORD $0xad4054f4 // ldp q20, q21, [x7, #0]
+	WORD $0xad415cf6 // ldp q22, q23, [x7, #32]
+	WORD $0x4fb0e280 // sdot v0.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb2e288 // sdot v8.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb1e284 // sdot v4.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb3e28c // sdot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x4fb0e2a1 // sdot v1.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb2e2a9 // sdot v9.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb1e2a5 // sdot v5.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb3e2ad // sdot v13.4s, v21.16b, v19.4b[1]
+	WORD $0x4fb0e2c2 // sdot v2.4s, v22.16b, v16.4b[1]
+	WORD $0x4fb2e2ca // sdot v10.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb1e2c6 // sdot v6.4s, v22.16b, v17.4b[1]
+	WORD $0x4fb3e2ce // sdot v14.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb0e2e3 // sdot v3.4s, v23.16b, v16.4b[1]
+	WORD $0x4fb2e2eb // sdot v11.4s, v23.16b, v18.4b[1]
+	WORD $0x4fb1e2e7 // sdot v7.4s, v23.16b, v17.4b[1]
+	WORD $0x4fb3e2ef // sdot v15.4s, v23.16b, v19.4b[1]
+	ADD R2, R7
+	WORD $0xad4054f4 // ldp q20, q21, [x7, #0]
+	WORD $0xad415cf6 // ldp q22, q23, [x7, #32]
+	WORD $0x4f90ea80 // sdot v0.4s, v20.16b, v16.4b[2]
+	WORD $0x4f92ea88 // sdot v8.4s, v20.16b, v18.4b[2]
+	WORD $0x4f91ea84 // sdot v4.4s, v20.16b, v17.4b[2]
+	WORD $0x4f93ea8c // sdot v12.4s, v20.16b, v19.4b[2]
+	WORD $0x4f90eaa1 // sdot v1.4s, v21.16b, v16.4b[2]
+	WORD $0x4f92eaa9 // sdot v9.4s, v21.16b, v18.4b[2]
+	WORD $0x4f91eaa5 // sdot v5.4s, v21.16b, v17.4b[2]
+	WORD $0x4f93eaad // sdot v13.4s, v21.16b, v19.4b[2]
+	WORD $0x4f90eac2 // sdot v2.4s, v22.16b, v16.4b[2]
+	WORD $0x4f92eaca // sdot v10.4s, v22.16b, v18.4b[2]
+	WORD $0x4f91eac6 // sdot v6.4s, v22.16b, v17.4b[2]
+	WORD $0x4f93eace // sdot v14.4s, v22.16b, v19.4b[2]
+	WORD $0x4f90eae3 // sdot v3.4s, v23.16b, v16.4b[2]
+	WORD $0x4f92eaeb // sdot v11.4s, v23.16b, v18.4b[2]
+	WORD $0x4f91eae7 // sdot v7.4s, v23.16b, v17.4b[2]
+	WORD $0x4f93eaef // sdot v15.4s, v23.16b, v19.4b[2]
+	ADD R2, R7
+	WORD $0xad4054f4 // ldp q20, q21, [x7, #0]
+	WORD $0xad415cf6 // ldp q22, q23, [x7, #32]
+	WORD $0x4fb0ea80 // sdot v0.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb2ea88 // sdot v8.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb1ea84 // sdot v4.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb3ea8c // sdot v12.4s, v20.16b, v19.4b[3]
+	WORD $0x4fb0eaa1 // sdot v1.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb2eaa9 // sdot v9.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb1eaa5 // sdot v5.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb3eaad // sdot v13.4s, v21.16b, v19.4b[3]
+	WORD $0x4fb0eac2 // sdot v2.4s, v22.16b, v16.4b[3]
+	WORD $0x4fb2eaca // sdot v10.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb1eac6 // sdot v6.4s, v22.16b, v17.4b[3]
+	WORD $0x4fb3eace // sdot v14.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb0eae3 // sdot v3.4s, v23.16b, v16.4b[3]
+	WORD $0x4fb2eaeb // sdot v11.4s, v23.16b, v18.4b[3]
+	WORD $0x4fb1eae7 // sdot v7.4s, v23.16b, v17.4b[3]
+	WORD $0x4fb3eaef // sdot v15.4s, v23.16b, v19.4b[3]
+	ADD R2, R7
+	SUBS $1, R5, R5
+	BNE page2
+	MOVD 56(R0), R9
+	MOVD R3, R7
+	WORD $0xbd400130 // ldr s16, [x9, #0]
+	WORD $0x4f275400 // shl v0.4s, v0.4s, #7
+	WORD $0x4ea08508 // add v8.4s, v8.4s, v0.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f909108 // fmul v8.4s, v8.4s, v16.s[0]
+	WORD $0x4f275421 // shl v1.4s, v1.4s, #7
+	WORD $0x4ea18529 // add v9.4s, v9.4s, v1.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4f909129 // fmul v9.4s, v9.4s, v16.s[0]
+	WORD $0x4f275442 // shl v2.4s, v2.4s, #7
+	WORD $0x4ea2854a // add v10.4s, v10.4s, v2.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f90914a // fmul v10.4s, v10.4s, v16.s[0]
+	WORD $0x4f275463 // shl v3.4s, v3.4s, #7
+	WORD $0x4ea3856b // add v11.4s, v11.4s, v3.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f90916b // fmul v11.4s, v11.4s, v16.s[0]
+	WORD $0xad0024e8 // stp q8, q9, [x7, #0]
+	WORD $0xad012cea // stp q10, q11, [x7, #32]
+	ADD R2, R7
+	WORD $0xbd400530 // ldr s16, [x9, #4]
+	WORD $0x4f275484 // shl v4.4s, v4.4s, #7
+	WORD $0x4ea4858c // add v12.4s, v12.4s, v4.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4f90918c // fmul v12.4s, v12.4s, v16.s[0]
+	WORD $0x4f2754a5 // shl v5.4s, v5.4s, #7
+	WORD $0x4ea585ad // add v13.4s, v13.4s, v5.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD $0x4f2754c6 // shl v6.4s, v6.4s, #7
+	WORD $0x4ea685ce // add v14.4s, v14.4s, v6.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD $0x4f2754e7 // shl v7.4s, v7.4s, #7
+	WORD $0x4ea785ef // add v15.4s, v15.4s, v7.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4f9091ef // fmul v15.4s, v15.4s, v16.s[0]
+	WORD $0xad0034ec // stp q12, q13, [x7, #0]
+	WORD $0xad013cee // stp q14, q15, [x7, #32]
+	ADD $64, R12
+	ADD $64, R3
+	SUBS $16, R1, R1
+	BNE t2
+	RET
+
+t1:
+	WORD $0x4f00e400 // movi v0.16b, #0
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	MOVD 0(R0), R9
+	MOVD 16(R0), R4
+	MOVD 24(R0), R5
+
+page1:
+	MOVW.P 4(R4), R7
+	MUL R6, R7
+	ADD R12, R7
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x3dc04131 // ldr q17, [x9, #256]
+	ADD $16, R9
+	WORD $0xad404cf2 // ldp q18, q19, [x7, #0]
+	WORD $0xad4154f4 // ldp q20, q21, [x7, #32]
+	WORD $0x4f90e240 // sdot v0.4s, v18.16b, v16.4b[0]
+	WORD $0x4f91e248 // sdot v8.4s, v18.16b, v17.4b[0]
+	WORD $0x4f90e261 // sdot v1.4s, v19.16b, v16.4b[0]
+	WORD $0x4f91e269 // sdot v9.4s, v19.16b, v17.4b[0]
+	WORD $0x4f90e282 // sdot v2.4s, v20.16b, v16.4b[0]
+	WORD $0x4f91e28a // sdot v10.4s, v20.16b, v17.4b[0]
+	WORD $0x4f90e2a3 // sdot v3.4s, v21.16b, v16.4b[0]
+	WORD $0x4f91e2ab // sdot v11.4s, v21.16b, v17.4b[0]
+	WORD $0xad424cf2 // ldp q18, q19, [x7, #64]
+	WORD $0xad4354f4 // ldp q20, q21, [x7, #96]
+	WORD $0x4f90e244 // sdot v4.4s, v18.16b, v16.4b[0]
+	WORD $0x4f91e24c // sdot v12.4s, v18.16b, v17.4b[0]
+	WORD $0x4f90e265 // sdot v5.4s, v19.16b, v16.4b[0]
+	WORD $0x4f91e26d // sdot v13.4s, v19.16b, v17.4b[0]
+	WORD $0x4f90e286 // sdot v6.4s, v20.16b, v16.4b[0]
+	WORD $0x4f91e28e // sdot v14.4s, v20.16b, v17.4b[0]
+	WORD $0x4f90e2a7 // sdot v7.4s, v21.16b, v16.4b[0]
+	WORD $0x4f91e2af // sdot v15.4s, v21.16b, v17.4b[0]
+	ADD R2, R7
+	WORD $0xad404cf2 // ldp q18, q19, [x7, #0]
+	WORD $0xad4154f4 // ldp q20, q21, [x7, #32]
+	WORD $0x4fb0e240 // sdot v0.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb1e248 // sdot v8.4s, v18.16b, v17.4b[1]
+	WORD $0x4fb0e261 // sdot v1.4s, v19.16b, v16.4b[1]
+	WORD $0x4fb1e269 // sdot v9.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb0e282 // sdot v2.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb1e28a // sdot v10.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb0e2a3 // sdot v3.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb1e2ab // sdot v11.4s, v21.16b, v17.4b[1]
+	WORD $0xad424cf2 // ldp q18, q19, [x7, #64]
+	WORD $0xad4354f4 // ldp q20, q21, [x7, #96]
+	WORD $0x4fb0e244 // sdot v4.4s, v18.16b, v16.4b[1]
+	WORD $0x4fb1e24c // sdot v12.4s, v18.16b, v17.4b[1]
+	WORD $0x4fb0e265 // sdot v5.4s, v19.16b, v16.4b[1]
+	WORD $0x4fb1e26d // sdot v13.4s, v19.16b, v17.4b[1]
+	WORD $0x4fb0e286 // sdot v6.4s, v20.16b, v16.4b[1]
+	WORD $0x4fb1e28e // sdot v14.4s, v20.16b, v17.4b[1]
+	WORD $0x4fb0e2a7 // sdot v7.4s, v21.16b, v16.4b[1]
+	WORD $0x4fb1e2af // sdot v15.4s, v21.16b, v17.4b[1]
+	ADD R2, R7
+	WORD $0xad404cf2 // ldp q18, q19, [x7, #0]
+	WORD $0xad4154f4 // ldp q20, q21, [x7, #32]
+	WORD $0x4f90ea40 // sdot v0.4s, v18.16b, v16.4b[2]
+	WORD $0x4f91ea48 // sdot v8.4s, v18.16b, v17.4b[2]
+	WORD $0x4f90ea61 // sdot v1.4s, v19.16b, v16.4b[2]
+	WORD $0x4f91ea69 // sdot v9.4s, v19.16b, v17.4b[2]
+	WORD $0x4f90ea82 // sdot v2.4s, v20.16b, v16.4b[2]
+	WORD $0x4f91ea8a // sdot v10.4s, v20.16b, v17.4b[2]
+	WORD $0x4f90eaa3 // sdot v3.4s, v21.16b, v16.4b[2]
+	WORD $0x4f91eaab // sdot v11.4s, v21.16b, v17.4b[2]
+	WORD $0xad424cf2 // ldp q18, q19, [x7, #64]
+	WORD $0xad4354f4 // ldp q20, q21, [x7, #96]
+	WORD $0x4f90ea44 // sdot v4.4s, v18.16b, v16.4b[2]
+	WORD $0x4f91ea4c // sdot v12.4s, v18.16b, v17.4b[2]
+	WORD $0x4f90ea65 // sdot v5.4s, v19.16b, v16.4b[2]
+	WORD $0x4f91ea6d // sdot v13.4s, v19.16b, v17.4b[2]
+	WORD $0x4f90ea86 // sdot v6.4s, v20.16b, v16.4b[2]
+	WORD $0x4f91ea8e // sdot v14.4s, v20.16b, v17.4b[2]
+	WORD $0x4f90eaa7 // sdot v7.4s, v21.16b, v16.4b[2]
+	WORD $0x4f91eaaf // sdot v15.4s, v21.16b, v17.4b[2]
+	ADD R2, R7
+	WORD $0xad404cf2 // ldp q18, q19, [x7, #0]
+	WORD $0xad4154f4 // ldp q20, q21, [x7, #32]
+	WORD $0x4fb0ea40 // sdot v0.4s, v18.16b, v16.4b[3]
+	WORD $0x4fb1ea48 // sdot v8.4s, v18.16b, v17.4b[3]
+	WORD $0x4fb0ea61 // sdot v1.4s, v19.16b, v16.4b[3]
+	WORD $0x4fb1ea69 // sdot v9.4s, v19.16b, v17.4b[3]
+	WORD $0x4fb0ea82 // sdot v2.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb1ea8a // sdot v10.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb0eaa3 // sdot v3.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb1eaab // sdot v11.4s, v21.16b, v17.4b[3]
+	WORD $0xad424cf2 // ldp q18, q19, [x7, #64]
+	WORD $0xad4354f4 // ldp q20, q21, [x7, #96]
+	WORD $0x4fb0ea44 // sdot v4.4s, v18.16b, v16.4b[3]
+	WORD $0x4fb1ea4c // sdot v12.4s, v18.16b, v17.4b[3]
+	WORD $0x4fb0ea65 // sdot v5.4s, v19.16b, v16.4b[3]
+	WORD $0x4fb1ea6d // sdot v13.4s, v19.16b, v17.4b[3]
+	WORD $0x4fb0ea86 // sdot v6.4s, v20.16b, v16.4b[3]
+	WORD $0x4fb1ea8e // sdot v14.4s, v20.16b, v17.4b[3]
+	WORD $0x4fb0eaa7 // sdot v7.4s, v21.16b, v16.4b[3]
+	WORD $0x4fb1eaaf // sdot v15.4s, v21.16b, v17.4b[3]
+	ADD R2, R7
+	SUBS $1, R5, R5
+	BNE page1
+	MOVD 56(R0), R9
+	MOVD R3, R7
+	WORD $0xbd400130 // ldr s16, [x9, #0]
+	WORD $0x4f275400 // shl v0.4s, v0.4s, #7
+	WORD $0x4ea08508 // add v8.4s, v8.4s, v0.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f909108 // fmul v8.4s, v8.4s, v16.s[0]
+	WORD $0x4f275421 // shl v1.4s, v1.4s, #7
+	WORD $0x4ea18529 // add v9.4s, v9.4s, v1.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4f909129 // fmul v9.4s, v9.4s, v16.s[0]
+	WORD $0x4f275442 // shl v2.4s, v2.4s, #7
+	WORD $0x4ea2854a // add v10.4s, v10.4s, v2.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f90914a // fmul v10.4s, v10.4s, v16.s[0]
+	WORD $0x4f275463 // shl v3.4s, v3.4s, #7
+	WORD $0x4ea3856b // add v11.4s, v11.4s, v3.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f90916b // fmul v11.4s, v11.4s, v16.s[0]
+	WORD $0x4f275484 // shl v4.4s, v4.4s, #7
+	WORD $0x4ea4858c // add v12.4s, v12.4s, v4.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4f90918c // fmul v12.4s, v12.4s, v16.s[0]
+	WORD $0x4f2754a5 // shl v5.4s, v5.4s, #7
+	WORD $0x4ea585ad // add v13.4s, v13.4s, v5.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD $0x4f2754c6 // shl v6.4s, v6.4s, #7
+	WORD $0x4ea685ce // add v14.4s, v14.4s, v6.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD $0x4f2754e7 // shl v7.4s, v7.4s, #7
+	WORD $0x4ea785ef // add v15.4s, v15.4s, v7.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4f9091ef // fmul v15.4s, v15.4s, v16.s[0]
+	WORD $0xad0024e8 // stp q8, q9, [x7, #0]
+	WORD $0xad012cea // stp q10, q11, [x7, #32]
+	WORD $0xad0234ec // stp q12, q13, [x7, #64]
+	WORD $0xad033cee // stp q14, q15, [x7, #96]
+	ADD $128, R12
+	ADD $128, R3
+	SUBS $32, R1, R1
+	BNE t1
+	RET
+
+// func topNEON(x *float32, n int) (m float32, bits uint32)
+TEXT ·topNEON(SB), NOSPLIT, $0-24
+	MOVD x+0(FP), R8
+	MOVD n+8(FP), R13
+	WORD $0xad400500 // ldp q0, q1, [x8, #0]
+	WORD $0xad410d02 // ldp q2, q3, [x8, #32]
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+
+loop:
+	WORD $0xad402508 // ldp q8, q9, [x8, #0]
+	WORD $0xad412d0a // ldp q10, q11, [x8, #32]
+	WORD $0x4e28f400 // fmax v0.4s, v0.4s, v8.4s
+	WORD $0x4ea0f908 // fabs v8.4s, v8.4s
+	WORD $0x6ea86484 // umax v4.4s, v4.4s, v8.4s
+	WORD $0x4e29f421 // fmax v1.4s, v1.4s, v9.4s
+	WORD $0x4ea0f929 // fabs v9.4s, v9.4s
+	WORD $0x6ea964a5 // umax v5.4s, v5.4s, v9.4s
+	WORD $0x4e2af442 // fmax v2.4s, v2.4s, v10.4s
+	WORD $0x4ea0f94a // fabs v10.4s, v10.4s
+	WORD $0x6eaa64c6 // umax v6.4s, v6.4s, v10.4s
+	WORD $0x4e2bf463 // fmax v3.4s, v3.4s, v11.4s
+	WORD $0x4ea0f96b // fabs v11.4s, v11.4s
+	WORD $0x6eab64e7 // umax v7.4s, v7.4s, v11.4s
+	ADD $64, R8
+	SUBS $16, R13, R13
+	BNE loop
+	WORD $0x4e22f400 // fmax v0.4s, v0.4s, v2.4s
+	WORD $0x4e23f421 // fmax v1.4s, v1.4s, v3.4s
+	WORD $0x4e21f400 // fmax v0.4s, v0.4s, v1.4s
+	WORD $0x6e30f800 // fmaxv s0, v0.4s
+	FMOVS F0, m+16(FP)
+	WORD $0x6ea56484 // umax v4.4s, v4.4s, v5.4s
+	WORD $0x6ea66484 // umax v4.4s, v4.4s, v6.4s
+	WORD $0x6ea76484 // umax v4.4s, v4.4s, v7.4s
+	WORD $0x6eb0a884 // umaxv s4, v4.4s
+	FMOVS F4, bits+20(FP)
+	RET
+
+// func findNEON(x *float32, n int, m *float32) int
+TEXT ·findNEON(SB), NOSPLIT, $0-32
+	MOVD x+0(FP), R8
+	MOVD n+8(FP), R13
+	MOVD m+16(FP), R3
+	WORD $0xbd400060 // ldr s0, [x3, #0]
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0, R15
+
+loop:
+	WORD $0xad400901 // ldp q1, q2, [x8, #0]
+	WORD $0xad411103 // ldp q3, q4, [x8, #32]
+	WORD $0x4e20e421 // fcmeq v1.4s, v1.4s, v0.4s
+	WORD $0x4e20e442 // fcmeq v2.4s, v2.4s, v0.4s
+	WORD $0x4e20e463 // fcmeq v3.4s, v3.4s, v0.4s
+	WORD $0x4e20e484 // fcmeq v4.4s, v4.4s, v0.4s
+	WORD $0x4ea21c21 // orr v1.16b, v1.16b, v2.16b
+	WORD $0x4ea41c63 // orr v3.16b, v3.16b, v4.16b
+	WORD $0x4ea31c21 // orr v1.16b, v1.16b, v3.16b
+	WORD $0x6eb0a821 // umaxv s1, v1.4s
+	FMOVS F1, R4
+	CBNZW R4, done
+	ADD $64, R8
+	ADD $16, R15
+	CMP R13, R15
+	BLT loop
+
+done:
+	MOVD R15, ret+24(FP)
+	RET
+
+// func dotPeakNEON(n int)
+TEXT ·dotPeakNEON(SB), NOSPLIT, $0-8
+	MOVD n+0(FP), R13
+	WORD $0x4f00e400 // movi v0.16b, #0
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+
+loop:
+	WORD $0x4e909600 // sdot v0.4s, v16.16b, v16.16b
+	WORD $0x4e909601 // sdot v1.4s, v16.16b, v16.16b
+	WORD $0x4e909602 // sdot v2.4s, v16.16b, v16.16b
+	WORD $0x4e909603 // sdot v3.4s, v16.16b, v16.16b
+	WORD $0x4e909604 // sdot v4.4s, v16.16b, v16.16b
+	WORD $0x4e909605 // sdot v5.4s, v16.16b, v16.16b
+	WORD $0x4e909606 // sdot v6.4s, v16.16b, v16.16b
+	WORD $0x4e909607 // sdot v7.4s, v16.16b, v16.16b
+	WORD $0x4e909608 // sdot v8.4s, v16.16b, v16.16b
+	WORD $0x4e909609 // sdot v9.4s, v16.16b, v16.16b
+	WORD $0x4e90960a // sdot v10.4s, v16.16b, v16.16b
+	WORD $0x4e90960b // sdot v11.4s, v16.16b, v16.16b
+	WORD $0x4e90960c // sdot v12.4s, v16.16b, v16.16b
+	WORD $0x4e90960d // sdot v13.4s, v16.16b, v16.16b
+	WORD $0x4e90960e // sdot v14.4s, v16.16b, v16.16b
+	WORD $0x4e90960f // sdot v15.4s, v16.16b, v16.16b
+	SUBS $1, R13, R13
+	BNE loop
+	RET
+
+// func floatPeakNEON(n int)
+TEXT ·floatPeakNEON(SB), NOSPLIT, $0-8
+	MOVD n+0(FP), R13
+	WORD $0x4f00e400 // movi v0.16b, #0
+	WORD $0x4f00e401 // movi v1.16b, #0
+	WORD $0x4f00e402 // movi v2.16b, #0
+	WORD $0x4f00e403 // movi v3.16b, #0
+	WORD $0x4f00e404 // movi v4.16b, #0
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4f00e409 // movi v9.16b, #0
+	WORD $0x4f00e40a // movi v10.16b, #0
+	WORD $0x4f00e40b // movi v11.16b, #0
+	WORD $0x4f00e40c // movi v12.16b, #0
+	WORD $0x4f00e40d // movi v13.16b, #0
+	WORD $0x4f00e40e // movi v14.16b, #0
+	WORD $0x4f00e40f // movi v15.16b, #0
+	WORD $0x4f00e410 // movi v16.16b, #0
+
+loop:
+	WORD $0x4e30ce00 // fmla v0.4s, v16.4s, v16.4s
+	WORD $0x4e30ce01 // fmla v1.4s, v16.4s, v16.4s
+	WORD $0x4e30ce02 // fmla v2.4s, v16.4s, v16.4s
+	WORD $0x4e30ce03 // fmla v3.4s, v16.4s, v16.4s
+	WORD $0x4e30ce04 // fmla v4.4s, v16.4s, v16.4s
+	WORD $0x4e30ce05 // fmla v5.4s, v16.4s, v16.4s
+	WORD $0x4e30ce06 // fmla v6.4s, v16.4s, v16.4s
+	WORD $0x4e30ce07 // fmla v7.4s, v16.4s, v16.4s
+	WORD $0x4e30ce08 // fmla v8.4s, v16.4s, v16.4s
+	WORD $0x4e30ce09 // fmla v9.4s, v16.4s, v16.4s
+	WORD $0x4e30ce0a // fmla v10.4s, v16.4s, v16.4s
+	WORD $0x4e30ce0b // fmla v11.4s, v16.4s, v16.4s
+	WORD $0x4e30ce0c // fmla v12.4s, v16.4s, v16.4s
+	WORD $0x4e30ce0d // fmla v13.4s, v16.4s, v16.4s
+	WORD $0x4e30ce0e // fmla v14.4s, v16.4s, v16.4s
+	WORD $0x4e30ce0f // fmla v15.4s, v16.4s, v16.4s
+	SUBS $1, R13, R13
+	BNE loop
+	RET
+
+// func readNEON(p *byte, n int)
+TEXT ·readNEON(SB), NOSPLIT, $0-16
+	MOVD p+0(FP), R8
+	MOVD n+8(FP), R13
+
+loop:
+	WORD $0xad400500 // ldp q0, q1, [x8, #0]
+	WORD $0xad410d02 // ldp q2, q3, [x8, #32]
+	WORD $0xad421504 // ldp q4, q5, [x8, #64]
+	WORD $0xad431d06 // ldp q6, q7, [x8, #96]
+	WORD $0xad442508 // ldp q8, q9, [x8, #128]
+	WORD $0xad452d0a // ldp q10, q11, [x8, #160]
+	WORD $0xad46350c // ldp q12, q13, [x8, #192]
+	WORD $0xad473d0e // ldp q14, q15, [x8, #224]
+	WORD $0xad484510 // ldp q16, q17, [x8, #256]
+	WORD $0xad494d12 // ldp q18, q19, [x8, #288]
+	WORD $0xad4a5514 // ldp q20, q21, [x8, #320]
+	WORD $0xad4b5d16 // ldp q22, q23, [x8, #352]
+	WORD $0xad4c6518 // ldp q24, q25, [x8, #384]
+	WORD $0xad4d6d1a // ldp q26, q27, [x8, #416]
+	WORD $0xad4e751c // ldp q28, q29, [x8, #448]
+	WORD $0xad4f7d1e // ldp q30, q31, [x8, #480]
+	ADD $512, R8
+	SUBS $512, R13, R13
+	BNE loop
+	RET

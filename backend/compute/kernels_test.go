@@ -313,7 +313,7 @@ func TestGemmRuns(t *testing.T) {
 func TestAttendKernels(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	tiers(t, func(t *testing.T) {
-		for _, dim := range []int{8, 16, 32, 48, 64, 80, 128, 256} {
+		for _, dim := range []int{8, 16, 32, 48, 64, 80, 96, 128, 256} {
 			kv, pages := randPaged(r, dim, 40)
 			for n := 1; n <= 17; n += 1 + r.IntN(3) {
 				for _, window := range []bool{false, true} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -244,6 +245,77 @@ func fmlaLane(d, n vec, m lane) { byLane(0x4f801000, "fmla", "4s", "4s", "s", d,
 func fmul(d, n, m vec)          { three(0x6e20dc00, "fmul", "4s", d, n, m) }
 func fmulLane(d, n vec, m lane) { byLane(0x4f809000, "fmul", "4s", "4s", "s", d, n, m) }
 func toFloat(d, n vec)          { two(0x4e21d800, "scvtf", "4s", "4s", d, n) }
+
+func fadd(d, n, m vec)    { three(0x4e20d400, "fadd", "4s", d, n, m) }
+func fsub(d, n, m vec)    { three(0x4ea0d400, "fsub", "4s", d, n, m) }
+func fdiv(d, n, m vec)    { three(0x6e20fc00, "fdiv", "4s", d, n, m) }
+func fmax(d, n, m vec)    { three(0x4e20f400, "fmax", "4s", d, n, m) }
+func fmin(d, n, m vec)    { three(0x4ea0f400, "fmin", "4s", d, n, m) }
+func fabs(d, n vec)       { two(0x4ea0f800, "fabs", "4s", "4s", d, n) }
+func fneg(d, n vec)       { two(0x6ea0f800, "fneg", "4s", "4s", d, n) }
+func atLeast(d, n, m vec) { three(0x6e20e400, "fcmge", "4s", d, n, m) }
+func equal(d, n, m vec)   { three(0x4e20e400, "fcmeq", "4s", d, n, m) }
+func choose(d, n, m vec)  { three(0x6e601c00, "bsl", "16b", d, n, m) } // n where d is set, m elsewhere
+func minBits(d, n, m vec) { three(0x6ea06c00, "umin", "4s", d, n, m) }
+func maxBits(d, n, m vec) { three(0x6ea06400, "umax", "4s", d, n, m) }
+func across(code uint32, name string, d, n vec) { // all lanes into the first
+	word(code|uint32(n)<<5|uint32(d), "%s s%d, %v.4s", name, uint32(d), n)
+}
+func maxAcross(d, n vec)     { across(0x6e30f800, "fmaxv", d, n) }
+func maxBitsAcross(d, n vec) { across(0x6eb0a800, "umaxv", d, n) }
+func addAcross(d, n vec)     { across(0x4eb1b800, "addv", d, n) }
+
+// addLanes adds 16 lanes in four registers as sumLanes does, into the first lane of the
+// first.
+func addLanes(v []vec) {
+	fadd(v[0], v[0], v[2])
+	fadd(v[1], v[1], v[3])
+	fadd(v[0], v[0], v[1])
+	word(0x6e004000|8<<11|uint32(v[0])<<16|uint32(v[0])<<5|uint32(v[1]), "ext %v.16b, %v.16b, %v.16b, #8", v[1], v[0], v[0])
+	fadd(v[0], v[0], v[1])
+	word(0x7e30d800|uint32(v[0])<<5|uint32(v[0]), "faddp s%d, %v.2s", uint32(v[0]), v[0])
+}
+
+// maxLanes is the greatest of 16 lanes, in the first lane of the first register.
+func maxLanes(v []vec) {
+	fmax(v[0], v[0], v[2])
+	fmax(v[1], v[1], v[3])
+	fmax(v[0], v[0], v[1])
+	maxAcross(v[0], v[0])
+}
+
+// result stores the first lane of a register as a result.
+func result(v vec, name string, at int) { op("FMOVS F%d, %s+%d(FP)", uint32(v), name, at) }
+
+// argFloat loads a float32 parameter into all lanes of a new register.
+func argFloat(name string, at int) vec {
+	v := take()
+	op("FMOVS %s+%d(FP), F%d", name, at, uint32(v))
+	spread(v, lane{v, 0})
+	return v
+}
+
+// number makes all lanes of a new register a number.
+func number(f float64) vec { return splat(math.Float32bits(float32(f))) }
+
+// toHalf makes half floats of the lanes of n, in the lower half of d.
+func toHalf(d, n vec) { two(0x0e216800, "fcvtn", "4h", "4s", d, n) }
+
+// bytesOf makes 16 bytes of the low ones of 16 lanes, in the first register.
+func bytesOf(v []vec) {
+	for i := 0; i < 4; i += 2 {
+		two(0x0e612800, "xtn", "4h", "4s", v[i], v[i])
+		two(0x4e612800, "xtn2", "8h", "4s", v[i], v[i+1])
+	}
+	two(0x0e212800, "xtn", "8b", "8h", v[0], v[0])
+	two(0x4e212800, "xtn2", "16b", "8h", v[0], v[2])
+}
+
+// storeLane stores a lane and moves the address on by a register.
+func storeLane(of lane, to, by gp) {
+	word(0x0d808000|(of.i>>1)<<30|(of.i&1)<<12|uint32(by)<<16|uint32(to)<<5|uint32(of.v),
+		"st1 {%v.s}[%d], [%s], %s", of.v, of.i, to.x(), by.x())
+}
 
 // halves makes four float32 of the lower or of the upper half floats of n.
 func halves(d, n vec, upper bool) {

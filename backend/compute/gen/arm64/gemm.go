@@ -141,25 +141,28 @@ func (k gemmKind) panel() {
 	}
 }
 
-// lanes loads 32 bits for each of t tokens from base and returns where they are. It
-// reads no more than that.
-func lanes(t int, base gp) (of []lane, vs []vec) {
+// lanes loads 32 bits for each of t tokens, up to 4, from base and returns where they
+// are. It reads no more than that.
+func lanes(t int, base gp) (of []lane, vs []vec) { return lanesAt(t, base, 0) }
+
+// lanesAt is lanes from off bytes on.
+func lanesAt(t int, base gp, off int) (of []lane, vs []vec) {
 	v := take()
 	vs = append(vs, v)
 	switch t {
 	case 1:
-		ldrS(v, base, 0)
+		ldrS(v, base, off)
 	case 2, 3:
-		ldrD(v, base, 0)
+		ldrD(v, base, off)
 	case 4:
-		ldrQ(v, base, 0)
+		ldrQ(v, base, off)
 	}
-	for i := range min(t, 4) {
+	for i := range t {
 		of = append(of, lane{v, uint32(i)})
 	}
 	if t == 3 {
 		v = take()
-		ldrS(v, base, 8)
+		ldrS(v, base, off+8)
 		of[2], vs = lane{v, 0}, append(vs, v)
 	}
 	return of, vs
