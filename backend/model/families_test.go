@@ -18,6 +18,7 @@ import (
 // familyFile is a tiny model and what PyTorch transformers computes for it, see
 // testdata/families/record.py.
 type familyFile struct {
+	name    string
 	Meta    [][3]any
 	Tensors []familyTensor
 	Prompt  []int32
@@ -93,24 +94,44 @@ func (f *familyFile) open(t testing.TB) *gguf.File {
 	return file
 }
 
+// tokens are the prompt and all of the text but its last token.
+func (f *familyFile) tokens() []int32 {
+	return slices.Concat(f.Prompt, f.Greedy[:len(f.Greedy)-1])
+}
+
+func readFamily(t testing.TB, name string) *familyFile {
+	t.Helper()
+	data, err := os.ReadFile("testdata/families/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &familyFile{name: name}
+	if err := json.Unmarshal(data, f); err != nil {
+		t.Fatal(name, err)
+	}
+	return f
+}
+
+// familyFiles reads all models.
+func familyFiles(t testing.TB) (files []*familyFile) {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/families/*.json")
+	if err != nil || len(paths) < 16 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		files = append(files, readFamily(t, strings.TrimSuffix(filepath.Base(path), ".json")))
+	}
+	return files
+}
+
 // TestFamiliesAgainstPyTorch compares each family with PyTorch transformers: with
 // attention in float32 the logits are within 1e-5, and the greedy continuation is
-// the same. With attention in bfloat16, as in use, they stay close.
+// the same. With attention in bfloat16, as in use, and as ggml rounds they stay close,
+// and another token is chosen only where two are nearly as good.
 func TestFamiliesAgainstPyTorch(t *testing.T) {
-	files, err := filepath.Glob("testdata/families/*.json")
-	if err != nil || len(files) < 13 {
-		t.Fatal(files, err)
-	}
-	for _, path := range files {
-		name := strings.TrimSuffix(filepath.Base(path), ".json")
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var f familyFile
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatal(path, err)
-		}
+	for _, f := range familyFiles(t) {
+		name := f.name
 		for _, v := range []struct {
 			name  string
 			opts  Options
@@ -135,7 +156,7 @@ func TestFamiliesAgainstPyTorch(t *testing.T) {
 // the error says of it.
 var refusedPlain = map[string]string{
 	"mixtral": "mixtures of experts", "qwen3moe": "mixtures of experts",
-	"phi3_longrope": "longrope", "llama_yarn": "yarn",
+	"phi3_longrope": "longrope", "phi3_partial": "longrope", "llama_yarn": "yarn",
 }
 
 func (f *familyFile) compare(t *testing.T, o Options, bound float64) {
@@ -144,8 +165,7 @@ func (f *familyFile) compare(t *testing.T, o Options, bound float64) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	tokens := slices.Concat(f.Prompt, f.Greedy)
-	logits := allLogits(t, m, tokens[:len(tokens)-1])
+	logits := allLogits(t, m, f.tokens())
 	var off []float64
 	for p, want := range f.Logits {
 		pos, err := strconv.Atoi(p)
@@ -171,12 +191,14 @@ func (f *familyFile) compare(t *testing.T, o Options, bound float64) {
 	if !(worst < bound) {
 		t.Errorf("logits differ by %.2g relative RMS, want below %.2g", worst, bound)
 	}
-	if !o.Float32Attention {
+	if m.cfg.Experts > 0 && !o.Float32Attention {
 		return
 	}
 	for i, want := range f.Greedy {
-		if got := argmax(logits[len(f.Prompt)-1+i]); got != want {
-			t.Errorf("token %d of the continuation is %d, want %d", i, got, want)
+		l := logits[len(f.Prompt)-1+i]
+		behind := -lead(l, want)
+		if o.Float32Attention && behind > 0 || behind > 6*bound {
+			t.Errorf("token %d of the continuation is %d, want %d, which is %.2g of the logits' RMS behind", i, argmax(l), want, behind)
 		}
 	}
 }
@@ -185,14 +207,7 @@ func (f *familyFile) compare(t *testing.T, o Options, bound float64) {
 // token does not depend on the batch.
 func TestFamiliesAreTheSameInAnyBatch(t *testing.T) {
 	for _, name := range []string{"mixtral", "qwen3moe", "gemma2", "phi3"} {
-		data, err := os.ReadFile("testdata/families/" + name + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var f familyFile
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatal(err)
-		}
+		f := readFamily(t, name)
 		m, err := Load(f.open(t), Options{Threads: 2})
 		if err != nil {
 			t.Fatal(err)
