@@ -266,11 +266,17 @@ func blend(dst, x []float32, a, b float32) {
 	blendNEON(&dst[0], &x[0], len(dst), a, b)
 }
 
-// hasTop tells whether there are kernels for Top, of all values or of those of a set.
-func hasTop(set bool) bool { return use == tierNEON && !set }
+// hasTop tells whether there are kernels for Top.
+func hasTop(bool) bool { return use == tierNEON }
 
-// topOf returns the greatest of x and the greatest of their bits without signs.
-func topOf(x []float32, _ []uint64) (m float32, bits uint32) { return topNEON(&x[0], len(x)) }
+// topOf returns the greatest of x, of those in set if it is not nil, and the greatest
+// of their bits without signs.
+func topOf(x []float32, set []uint64) (m float32, bits uint32) {
+	if set != nil {
+		return topOfNEON(&x[0], &set[0], len(set))
+	}
+	return topNEON(&x[0], len(x))
+}
 
 // find returns the index of the first of x that is m, rounded down to a multiple of 16,
 // or len(x).

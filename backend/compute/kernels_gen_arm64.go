@@ -160,6 +160,11 @@ func mix8NEON(a *byte, t int)
 //go:noescape
 func topNEON(x *float32, n int) (m float32, bits uint32)
 
+// topOfNEON is topNEON over those of 64 values a word of set whose bit is set; m is minus infinity if there are none.
+//
+//go:noescape
+func topOfNEON(x *float32, set *uint64, words int) (m float32, bits uint32)
+
 // findNEON returns the index of the first 16 of n values one of which is m, or n; n is a positive multiple of 16.
 //
 //go:noescape

@@ -13903,6 +13903,158 @@ loop:
 	FMOVS F4, bits+20(FP)
 	RET
 
+// func topOfNEON(x *float32, set *uint64, words int) (m float32, bits uint32)
+TEXT ·topOfNEON(SB), NOSPLIT, $0-32
+	MOVD x+0(FP), R8
+	MOVD set+8(FP), R4
+	MOVD words+16(FP), R13
+	MOVD $0xff800000, R16
+	WORD $0x4e040e00 // dup v0.4s, w16
+	WORD $0x4f00e405 // movi v5.16b, #0
+	WORD $0x4f00e406 // movi v6.16b, #0
+	WORD $0x4f00e407 // movi v7.16b, #0
+	WORD $0x4f00e408 // movi v8.16b, #0
+	WORD $0x4ea01c01 // mov v1.16b, v0.16b
+	WORD $0x4ea01c02 // mov v2.16b, v0.16b
+	WORD $0x4ea01c03 // mov v3.16b, v0.16b
+	WORD $0x4ea01c04 // mov v4.16b, v0.16b
+	MOVD $0x0000000200000001, R16
+	WORD $0x9e670209 // fmov d9, x16
+	MOVD $0x0000000800000004, R16
+	WORD $0x4e181e09 // mov v9.d[1], x16
+	WORD $0x4f24552a // shl v10.4s, v9.4s, #4
+	WORD $0x4f28552b // shl v11.4s, v9.4s, #8
+	WORD $0x4f2c552c // shl v12.4s, v9.4s, #12
+	WORD $0x4f30552d // shl v13.4s, v9.4s, #16
+	WORD $0x4f34552e // shl v14.4s, v9.4s, #20
+	WORD $0x4f38552f // shl v15.4s, v9.4s, #24
+	WORD $0x4f3c5530 // shl v16.4s, v9.4s, #28
+
+loop:
+	WORD $0xbd400091 // ldr s17, [x4, #0]
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	WORD $0xad404d12 // ldp q18, q19, [x8, #0]
+	WORD $0x4ea98e34 // cmtst v20.4s, v17.4s, v9.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664a5 // umax v5.4s, v5.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f421 // fmax v1.4s, v1.4s, v20.4s
+	WORD $0x4eaa8e35 // cmtst v21.4s, v17.4s, v10.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb664c6 // umax v6.4s, v6.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f442 // fmax v2.4s, v2.4s, v21.4s
+	WORD $0xad414d12 // ldp q18, q19, [x8, #32]
+	WORD $0x4eab8e34 // cmtst v20.4s, v17.4s, v11.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664e7 // umax v7.4s, v7.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f463 // fmax v3.4s, v3.4s, v20.4s
+	WORD $0x4eac8e35 // cmtst v21.4s, v17.4s, v12.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f484 // fmax v4.4s, v4.4s, v21.4s
+	WORD $0xad424d12 // ldp q18, q19, [x8, #64]
+	WORD $0x4ead8e34 // cmtst v20.4s, v17.4s, v13.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664a5 // umax v5.4s, v5.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f421 // fmax v1.4s, v1.4s, v20.4s
+	WORD $0x4eae8e35 // cmtst v21.4s, v17.4s, v14.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb664c6 // umax v6.4s, v6.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f442 // fmax v2.4s, v2.4s, v21.4s
+	WORD $0xad434d12 // ldp q18, q19, [x8, #96]
+	WORD $0x4eaf8e34 // cmtst v20.4s, v17.4s, v15.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664e7 // umax v7.4s, v7.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f463 // fmax v3.4s, v3.4s, v20.4s
+	WORD $0x4eb08e35 // cmtst v21.4s, v17.4s, v16.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f484 // fmax v4.4s, v4.4s, v21.4s
+	WORD $0xbd400491 // ldr s17, [x4, #4]
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	WORD $0xad444d12 // ldp q18, q19, [x8, #128]
+	WORD $0x4ea98e34 // cmtst v20.4s, v17.4s, v9.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664a5 // umax v5.4s, v5.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f421 // fmax v1.4s, v1.4s, v20.4s
+	WORD $0x4eaa8e35 // cmtst v21.4s, v17.4s, v10.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb664c6 // umax v6.4s, v6.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f442 // fmax v2.4s, v2.4s, v21.4s
+	WORD $0xad454d12 // ldp q18, q19, [x8, #160]
+	WORD $0x4eab8e34 // cmtst v20.4s, v17.4s, v11.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664e7 // umax v7.4s, v7.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f463 // fmax v3.4s, v3.4s, v20.4s
+	WORD $0x4eac8e35 // cmtst v21.4s, v17.4s, v12.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f484 // fmax v4.4s, v4.4s, v21.4s
+	WORD $0xad464d12 // ldp q18, q19, [x8, #192]
+	WORD $0x4ead8e34 // cmtst v20.4s, v17.4s, v13.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664a5 // umax v5.4s, v5.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f421 // fmax v1.4s, v1.4s, v20.4s
+	WORD $0x4eae8e35 // cmtst v21.4s, v17.4s, v14.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb664c6 // umax v6.4s, v6.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f442 // fmax v2.4s, v2.4s, v21.4s
+	WORD $0xad474d12 // ldp q18, q19, [x8, #224]
+	WORD $0x4eaf8e34 // cmtst v20.4s, v17.4s, v15.4s
+	WORD $0x4ea0fa56 // fabs v22.4s, v18.4s
+	WORD $0x4e341ed6 // and v22.16b, v22.16b, v20.16b
+	WORD $0x6eb664e7 // umax v7.4s, v7.4s, v22.4s
+	WORD $0x6e601e54 // bsl v20.16b, v18.16b, v0.16b
+	WORD $0x4e34f463 // fmax v3.4s, v3.4s, v20.4s
+	WORD $0x4eb08e35 // cmtst v21.4s, v17.4s, v16.4s
+	WORD $0x4ea0fa76 // fabs v22.4s, v19.4s
+	WORD $0x4e351ed6 // and v22.16b, v22.16b, v21.16b
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	WORD $0x6e601e75 // bsl v21.16b, v19.16b, v0.16b
+	WORD $0x4e35f484 // fmax v4.4s, v4.4s, v21.4s
+	ADD $256, R8
+	ADD $8, R4
+	SUBS $1, R13, R13
+	BNE loop
+	WORD $0x4e23f421 // fmax v1.4s, v1.4s, v3.4s
+	WORD $0x4e24f442 // fmax v2.4s, v2.4s, v4.4s
+	WORD $0x4e22f421 // fmax v1.4s, v1.4s, v2.4s
+	WORD $0x6e30f821 // fmaxv s1, v1.4s
+	FMOVS F1, m+24(FP)
+	WORD $0x6ea664a5 // umax v5.4s, v5.4s, v6.4s
+	WORD $0x6ea764a5 // umax v5.4s, v5.4s, v7.4s
+	WORD $0x6ea864a5 // umax v5.4s, v5.4s, v8.4s
+	WORD $0x6eb0a8a5 // umaxv s5, v5.4s
+	FMOVS F5, bits+28(FP)
+	RET
+
 // func findNEON(x *float32, n int, m *float32) int
 TEXT ·findNEON(SB), NOSPLIT, $0-32
 	MOVD x+0(FP), R8

@@ -223,6 +223,7 @@ func not(d, n vec)                { two(0x6e205800, "mvn", "16b", "16b", d, n) }
 func subB(d, n, m vec)            { three(0x6e208400, "sub", "16b", d, n, m) }
 func mlsB(d, n, m vec)            { three(0x6e209400, "mls", "16b", d, n, m) }
 func testB(d, n, m vec)           { three(0x4e208c00, "cmtst", "16b", d, n, m) }
+func testS(d, n, m vec)           { three(0x4ea08c00, "cmtst", "4s", d, n, m) }
 func addS(d, n, m vec)            { three(0x4ea08400, "add", "4s", d, n, m) }
 func subS(d, n, m vec)            { three(0x6ea08400, "sub", "4s", d, n, m) }
 func negS(d, n vec)               { two(0x6ea0b800, "neg", "4s", "4s", d, n) }

@@ -22,14 +22,54 @@ func top() {
 		}
 		free(v...)
 	}, rX)
-	maxLanes(most)
-	result(most[0], "m", 16)
-	for j := 1; j < 4; j++ {
-		maxBits(bits[0], bits[0], bits[j])
+	topResults(most, bits, 16)
+
+	// Each lane of bit[k] has one of the bits 4k to 4k+3, those of 4 values in a word.
+	begin("topOfNEON", "x *float32, set *uint64, words int", "(m float32, bits uint32)",
+		"topOfNEON is topNEON over those of 64 values a word of set whose bit is set; m is minus infinity if there are none.")
+	arg("x", 0, rX)
+	arg("set", 8, rW)
+	arg("words", 16, rCount)
+	none := splat(0xff800000)
+	most, bits = takes(4), zeros(1, 4)[0]
+	for _, v := range most {
+		move(v, none)
 	}
-	maxBitsAcross(bits[0], bits[0])
-	result(bits[0], "bits", 20)
-	op("RET")
+	bit := []vec{table(2<<32|1, 8<<32|4)}
+	for k := 1; k < 8; k++ {
+		v := take()
+		shlS(v, bit[0], 4*k)
+		bit = append(bit, v)
+	}
+	label("loop")
+	for h := range 2 {
+		word := take()
+		ldrS(word, rW, 4*h)
+		spread(word, lane{word, 0})
+		for k := 0; k < 8; k += 2 {
+			v, in := takes(2), takes(2)
+			loads(v, rX, 128*h+16*k)
+			for j := range v {
+				to := k%4 + j
+				testS(in[j], word, bit[k+j])
+				abs := take()
+				fabs(abs, v[j])
+				and(abs, abs, in[j])
+				maxBits(bits[to], bits[to], abs)
+				free(abs)
+				choose(in[j], v[j], none)
+				fmax(most[to], most[to], in[j])
+			}
+			free(v...)
+			free(in...)
+		}
+		free(word)
+	}
+	add(256, rX)
+	add(8, rW)
+	op("SUBS $1, %v, %v", rCount, rCount)
+	op("BNE loop")
+	topResults(most, bits, 24)
 
 	begin("findNEON", "x *float32, n int, m *float32", "int",
 		"findNEON returns the index of the first 16 of n values one of which is m, or n; n is a positive multiple of 16.")
@@ -58,6 +98,18 @@ func top() {
 	op("BLT loop")
 	label("done")
 	op("MOVD %v, ret+24(FP)", rTmp)
+	op("RET")
+}
+
+// topResults stores what the four registers of each hold, from so many bytes on.
+func topResults(most, bits []vec, at int) {
+	maxLanes(most)
+	result(most[0], "m", at)
+	for j := 1; j < 4; j++ {
+		maxBits(bits[0], bits[0], bits[j])
+	}
+	maxBitsAcross(bits[0], bits[0])
+	result(bits[0], "bits", at+4)
 	op("RET")
 }
 
