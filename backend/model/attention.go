@@ -44,7 +44,9 @@ func (w *workspace) doQueries(_, piece int) {
 		if l.qNorm != nil {
 			w.math.norm(head, head, l.qNorm, c.RMSEps)
 		}
-		rotate(head, cos, sin, m.fam.neox)
+		if !l.still {
+			rotate(head, cos, sin, m.fam.neox)
+		}
 		for j := range head {
 			head[j] *= m.scale
 		}
@@ -70,7 +72,9 @@ func (w *workspace) doKeys(_, piece int) {
 		if l.kNorm != nil {
 			w.math.norm(head, head, l.kNorm, c.RMSEps)
 		}
-		rotate(head, cos, sin, m.fam.neox)
+		if !l.still {
+			rotate(head, cos, sin, m.fam.neox)
+		}
 		if l.kCentre != nil {
 			compute.Add(head, l.kCentre[h*hd:][:hd])
 		}

@@ -49,6 +49,7 @@ type family struct {
 	gelu       bool    // gate by GELU (tanh form) instead of SiLU
 	scaleEmbed bool    // multiply embeddings by sqrt(Dim)
 	window     int     // every window-th layer is global, the others are local; 0: all global
+	still      int     // in every still-th layer nothing is rotated; 0: in none
 	allLocal   bool    // all layers are local if the file names a window
 	localBase  float64 // rotary base of local layers, 0: that of the others
 	fused      bool    // one tensor for q, k and v, and one for gate and up
@@ -66,6 +67,7 @@ var families = map[string]family{
 	"qwen3moe": {neox: true, qkNorm: true, experts: true},
 	"gemma2":   {neox: true, postNorm: true, gelu: true, scaleEmbed: true, scaleQueries: true, window: 2, wide: 46},
 	"gemma3":   {neox: true, qkNorm: true, postNorm: true, gelu: true, scaleEmbed: true, scaleQueries: true, window: 6, localBase: 10000, wide: 62},
+	"smollm3":  {still: 4},
 	"phi3":     {neox: true, fused: true, allLocal: true, scaleQueries: true},
 }
 

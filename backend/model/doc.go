@@ -19,10 +19,11 @@
 //     order, for each output element alone, whatever the tile it is part of;
 //   - activations are quantised per token and block of 32 or 256 columns;
 //   - attention computes one partial softmax per span of [compute.Span]
-//     positions, each from scratch, and merges them in ascending order.
+//     positions, each from scratch, and merges them in ascending order, four and then
+//     these.
 //
 // # Families
 //
-// llama (with its many descendants, mistral, mixtral and smollm among them), qwen2,
-// qwen3, qwen3moe, gemma2, gemma3 and phi3. See [Families].
+// llama (with its many descendants, mistral, mixtral and smollm among them), smollm3,
+// qwen2, qwen3, qwen3moe, gemma2, gemma3 and phi3. See [Families].
 package model

@@ -48,5 +48,5 @@ func Example() {
 
 func ExampleFamilies() {
 	fmt.Println(model.Families())
-	// Output: [gemma2 gemma3 llama phi3 qwen2 qwen3 qwen3moe]
+	// Output: [gemma2 gemma3 llama phi3 qwen2 qwen3 qwen3moe smollm3]
 }

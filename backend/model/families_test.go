@@ -206,7 +206,7 @@ func (f *familyFile) compare(t *testing.T, o Options, bound float64) {
 // TestFamiliesAreTheSameInAnyBatch: what a mixture or a soft cap computes for a
 // token does not depend on the batch.
 func TestFamiliesAreTheSameInAnyBatch(t *testing.T) {
-	for _, name := range []string{"mixtral", "qwen3moe", "gemma2", "phi3"} {
+	for _, name := range []string{"mixtral", "qwen3moe", "gemma2", "phi3", "smollm3"} {
 		f := readFamily(t, name)
 		m, err := Load(f.open(t), Options{Threads: 2})
 		if err != nil {

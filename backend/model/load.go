@@ -132,6 +132,7 @@ func (l *loader) layer(dst *layer, m *Model, i int) {
 	name := func(s string) string { return fmt.Sprintf("blk.%d.%s", i, s) }
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	dst.local = c.local(i, &m.fam)
+	dst.still = m.fam.still > 0 && (i+1)%m.fam.still == 0
 	dst.attnNorm = l.vector(name("attn_norm.weight"), c.Dim)
 	dst.ffnNorm = l.vector(name("ffn_norm.weight"), c.Dim)
 	if m.fam.fused {

@@ -72,6 +72,7 @@ type layer struct {
 	q, k, v, o                matrix
 	gate, up, down            matrix
 	local                     bool // sliding window
+	still                     bool // queries and keys are not rotated
 
 	router  matrix   // [Experts][Dim]; nil without a mixture
 	experts []expert // instead of gate, up and down

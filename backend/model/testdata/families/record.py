@@ -89,7 +89,7 @@ class Model:
         else:
             self.set("lm_head.weight", self.matrix("output", DIM, VOCAB))
             self.norm("output_norm", "model.norm.weight")
-        pairs = lambda w, n: w if self.arch != "llama" else w.reshape(n, hd // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+        pairs = lambda w, n: w if self.arch not in ("llama", "smollm3") else w.reshape(n, hd // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
         for i in range(self.layers):
             g, h = f"blk.{i}.", f"model.layers.{i}."
             a, m = h + "self_attn.", h + "mlp."
@@ -193,6 +193,9 @@ def main(folder):
     Model("mistral", "llama", tf.MistralForCausalLM(tf.MistralConfig(**base(sliding_window=None, head_dim=WIDE, rms_norm_eps=1e-3))),
           2).fill(False).text(12).record(folder)
     Model("smollm2", "llama", llama(tie_word_embeddings=True, rms_norm_eps=1e-3), 2).fill(True).text(63).record(folder)
+    # Queries and keys of every fourth layer are not rotated.
+    Model("smollm3", "smollm3", tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**base(layers=5, tie_word_embeddings=True, rms_norm_eps=1e-3))),
+          5).fill(True).text(3).record(folder)
     Model("mixtral", "llama", tf.MixtralForCausalLM(tf.MixtralConfig(**base(num_local_experts=EXPERTS, num_experts_per_tok=USED, sliding_window=None))), 2,
           expert_count=EXPERTS, expert_used_count=USED).fill(False, experts=FFN).record(folder)
     Model("qwen2", "qwen2", tf.Qwen2ForCausalLM(tf.Qwen2Config(**base(tie_word_embeddings=True, rms_norm_eps=1e-3))), 2).fill(True, bias=True).text(68).record(folder)
