@@ -19,8 +19,8 @@ var (
 	use  = best
 )
 
-// detect returns the highest tier of the processor. All of Apple's have the 8-bit dot
-// product; older systems do not say so.
+// detect returns the highest tier of the processor. All Macs have the 8-bit dot
+// product; older versions of their system do not say so.
 func detect() tier {
 	if cpu.ARM64.HasASIMDDP || runtime.GOOS == "darwin" {
 		return tierNEON

@@ -19,8 +19,8 @@
 //     order, for each output element alone, whatever the tile it is part of;
 //   - activations are quantised per token and block of 32 or 256 columns;
 //   - attention computes one partial softmax per span of [compute.Span]
-//     positions, each from scratch, and merges them in ascending order, four and then
-//     these.
+//     positions, each from scratch, merges these [compute.Chain] at a time and then
+//     the results of that, in ascending order.
 //
 // # Families
 //

@@ -8,8 +8,8 @@ import (
 
 // TestSplit: tasks that are cut cover what they covered before, are cut where page
 // groups end only, and none that can still be cut is more than its part of the work. A
-// trunk that many branches share is cut, though there are as many tasks as threads want
-// without that.
+// trunk that many branches share is cut, where chains end if that is enough, though there
+// are as many tasks as threads want without that.
 func TestSplit(t *testing.T) {
 	cover := func(tasks []attnTask) map[[2]int]int {
 		m := map[[2]int]int{}
