@@ -23,6 +23,10 @@ func TestLongTexts(t *testing.T) {
 	if testing.Short() {
 		list = list[1:3]
 	}
+	threads := []int{1, 2, 3}
+	if underRace {
+		list, threads = list[len(list)-1:], threads[1:2]
+	}
 	for _, s := range list {
 		t.Run(fmt.Sprintf("%s/%d/%s", s.arch, s.window, s.kv), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(11, uint64(s.window)))
@@ -37,13 +41,13 @@ func TestLongTexts(t *testing.T) {
 			for _, tokens := range seqs {
 				want = append(want, allLogits(t, alone, tokens))
 			}
-			if s.kv != Int8 {
+			if s.kv != Int8 && !underRace {
 				last := len(seqs) - 1
 				if rel := distance(want[last], reference(s.open(t, 5), s, seqs[last])); !(rel < 0.03) {
 					t.Errorf("logits differ by %.3g relative RMS from the definition's", rel)
 				}
 			}
-			for threads := 1; threads <= 3; threads++ {
+			for _, threads := range threads {
 				got := schedule(t, s.load(t, 5, threads), r, seqs, shared)
 				for i := range seqs {
 					for pos := range seqs[i] {
