@@ -37,6 +37,21 @@ func nextPage(base, pages, stride, np reg.Register) reg.GPVirtual {
 	return pageAt(base, entry, stride)
 }
 
+// nextPage is that of the page whose lines a kernel fetches while it computes the current
+// one: with AVX2 the second one after it, since computing a page of few queries takes no
+// longer than memory does to answer.
+func (i isa) nextPage(base, pages, stride, np reg.Register) reg.GPVirtual {
+	if i != avx2 {
+		return nextPage(base, pages, stride, np)
+	}
+	entry, last := GP64(), GP64()
+	LEAQ(Mem{Base: pages, Disp: 4}, entry)
+	LEAQ(Mem{Base: pages, Index: np, Scale: 4, Disp: -8}, last)
+	CMPQ(entry, last)
+	CMOVQHI(last, entry)
+	return pageAt(base, entry, stride)
+}
+
 // scores writes the kernel of query-key products for tiers without a bfloat16
 // dot product: per page of 16 positions and tile of t queries, one accumulator
 // of 16 lanes per query. Per pair of dimensions: one load of 16 pairs, their
@@ -71,7 +86,7 @@ func scores(i isa) {
 		Label(fmt.Sprintf("page%d", n))
 		key := pageAt(k, pages, stride)
 		ADDQ(Imm(4), pages)
-		next := nextPage(k, pages, stride, np)
+		next := i.nextPage(k, pages, stride, np)
 		q, dim := field(a, scoreQ), field(a, scoreDim)
 		acc := i.vecs(n)
 		for _, v := range acc {
@@ -186,7 +201,7 @@ func (i isa) mixTile(n, wide int, v, pages, np, stride, p, row, o reg.Register) 
 	Label("page" + id)
 	value := pageAt(v, pages, stride)
 	ADDQ(Imm(4), pages)
-	next := nextPage(v, pages, stride, np)
+	next := i.nextPage(v, pages, stride, np)
 	pos := GP64()
 	MOVQ(U32(8), pos)
 	Label("pos" + id)
