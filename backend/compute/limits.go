@@ -17,11 +17,11 @@ type Limits struct {
 }
 
 // MACTimes estimates the time that a multiply-add takes, as a share of that of a byte from
-// memory, in the matrix products of a few tokens and in their attention, where part of it is done while the memory is waited for. They are such
-// that steps of 1, 2 and 4 sequences, at a depth of 64 and of 3,000, take about as long as
-// "coppice bench decode --branches 1,2,4 --shared-tokens 3000" says on two cores of a server
-// (AVX-512: Zen 4, AVX2: Zen 1), and go by the kernels in use, so that they are the same on all
-// machines that have these.
+// memory, in the matrix products of a few tokens and in their attention, where part of it is
+// done while the memory is waited for. They are such that steps of 1, 2 and 4 sequences, at a
+// depth of 64 and of 3,000, take about as long as "coppice bench decode --branches 1,2,4
+// --shared-tokens 3000" says on two cores of a server (AVX-512: Zen 4, AVX2: Zen 1), and go by
+// the kernels in use, so that they are the same on all machines that have these.
 func MACTimes() (product, attention float64) {
 	switch Tier() {
 	case "avx512bf16", "avx512":
