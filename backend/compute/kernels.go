@@ -63,14 +63,6 @@ type gemmArgs struct {
 	panels int      // that lie one behind the other; kernels that are not asked for several take 1
 }
 
-// advance goes on to the token n after the first one of a tile.
-func (a *gemmArgs) advance(n int) {
-	a.x = skip(a.x, 4*n)
-	a.sx, a.xs, a.xf = skip(a.sx, n), skip(a.xs, n), skip(a.xf, n)
-	a.init = skip(a.init, n) // of kinds with one scale per block, as are all that read it
-	a.y = skip(a.y, n*a.stride)
-}
-
 // scoreArgs are the operands of one tile of queries against a run of pages.
 // Queries are given in one of two forms: float32 values that bfloat16 can hold,
 // or pairs of bfloat16.

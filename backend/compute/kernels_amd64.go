@@ -139,7 +139,10 @@ func gemmParts(kind Kind, a *gemmArgs, t int) {
 			gemmInt4MinAVX2(p, c, t)
 		}
 		if i+n < t {
-			part.advance(n)
+			part.x = skip(part.x, 4*n)
+			part.sx, part.xs, part.xf = skip(part.sx, n), skip(part.xs, n), skip(part.xf, n)
+			part.init = skip(part.init, n) // of kinds with one scale per block, as are all that read it
+			part.y = skip(part.y, n*a.stride)
 		}
 	}
 }

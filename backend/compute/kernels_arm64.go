@@ -105,7 +105,11 @@ func gemmParts(kind Kind, unpacked bool, a *gemmArgs, t int) {
 			gemmInt4MinNEON(p, c, t)
 		}
 		if i+n < t {
-			part.advance(n)
+			part.x = skip(part.x, 4*n)
+			part.sx, part.xs = skip(part.sx, n), skip(part.xs, n)
+			part.xf = skip(part.xf, n)
+			part.init = skip(part.init, n) // of kinds with one scale per block, as are all that read it
+			part.y = skip(part.y, n*a.stride)
 		}
 	}
 }
