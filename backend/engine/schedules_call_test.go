@@ -28,6 +28,8 @@ type outcome struct {
 	score *backend.ScoreResult
 	read  *backend.LogprobResult
 	err   error
+
+	held [][]backend.Token // alone: what was computed at each position
 }
 
 // run makes the call; cancel gives it up.
@@ -66,25 +68,10 @@ func (c *call) tokens(e *Engine) (int, error) {
 	return len(ids) + more + 1, err
 }
 
-// mayHold reports whether the sequences of a call may have a token at a position, as far
-// as its outcome alone tells.
-func (c *call) mayHold(e *Engine, want outcome, t backend.Token, pos int) bool {
-	ids := []backend.Token(nil)
-	switch {
-	case c.read != nil:
-		ids = c.read.Tokens
-	case c.score != nil:
-		ids, _ = e.Tokenize(c.score.Turns, true)
-		if pos < 60 || pos >= len(ids)-8 { // options, alone too
-			return true
-		}
-	default:
-		ids, _ = e.Tokenize(c.gen.Turns, true)
-		if want.gen != nil {
-			ids = slices.Concat(ids, want.gen.Part.Tokens)
-		}
-	}
-	return pos >= len(ids) || ids[pos] == t
+// mayHold reports whether the sequences of a call may have a token at a position: alone
+// they had it there, or had not come so far.
+func (o outcome) mayHold(t backend.Token, pos int) bool {
+	return pos >= len(o.held) || slices.Contains(o.held[pos], t)
 }
 
 // randomCall draws a request, with all that changes its result.

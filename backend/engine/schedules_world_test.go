@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/coppice-run/coppice/backend"
@@ -89,12 +90,12 @@ func (w *world) pass(b *model.Batch) error {
 
 // mayFail reports whether a call may have failed because of the fault; others are the
 // calls that did.
-func (w *world) mayFail(e *Engine, c *call, want outcome, others int) bool {
+func (w *world) mayFail(want outcome, others int) bool {
 	switch w.fault {
 	case passFails, passPanics:
 		return others == 0
 	case poison:
-		return c.mayHold(e, want, w.token, w.pos)
+		return want.mayHold(w.token, w.pos)
 	}
 	return false
 }
@@ -158,4 +159,34 @@ func (t *watchedTier) Load(page, slot int32) error {
 		return err
 	}
 	return t.Tier.Load(page, slot)
+}
+
+// heard is a model that notes what it computes at each position.
+type heard struct {
+	Model
+	held *[][]backend.Token
+}
+
+type heardKV struct {
+	KV
+	held *[][]backend.Token
+}
+
+func (m heard) NewKV(pages int) (KV, error) {
+	kv, err := m.Model.NewKV(pages)
+	return &heardKV{kv, m.held}, err
+}
+
+func (kv *heardKV) Forward(b *model.Batch, logits [][]float32) error {
+	for _, r := range b.Rows {
+		for i, t := range r.Tokens {
+			for len(*kv.held) <= r.Start+i {
+				*kv.held = append(*kv.held, nil)
+			}
+			if at := &(*kv.held)[r.Start+i]; !slices.Contains(*at, t) {
+				*at = append(*at, t)
+			}
+		}
+	}
+	return kv.KV.Forward(b, logits)
 }
