@@ -40,19 +40,23 @@ type Queries struct {
 	Fold bool
 
 	n, dim int
-	q      []float32 // [tile][dim][t], rounded to bfloat16
-	pairs  []uint32  // [tile][dim/2][t], the same as pairs
-	lo, hi []int     // positions that a query sees: lo <= p < hi
-	slot   []int     // where the query's partial result of span 0 would go
-	step   int       // from the slot of a span to that of the next
-	s      []float32 // scores of a tile, [queryTile][Span]
-	p      []uint16  // their weights in bfloat16, [queryTile][Span]
-	o      []float32 // results of a tile, [queryTile][dim]
-	part   [queryTile]struct{ max, sum float32 }
-	chain  sums // of the chain that each query is in
-	chains sums // with Fold, of the chains before
+	q      []float32          // [tile][dim][t], rounded to bfloat16
+	pairs  []uint32           // [tile][dim/2][t], the same as pairs
+	lo, hi []int              // positions that a query sees: lo <= p < hi
+	slot   []int              // where the query's partial result of span 0 would go
+	step   int                // from the slot of a span to that of the next
+	s      []float32          // scores of a tile, [queryTile][Span]
+	p      []uint16           // their weights in bfloat16, [queryTile][Span]
+	o      []float32          // results of a tile, [queryTile][dim]
+	row    []uint32           // a query in pairs
+	top    [queryTile]float32 // maxima of the scores of a tile
+	sum    [queryTile]float32 // sums of its weights
+	chain  sums               // of the chain that each query is in
+	chains sums               // with Fold, of the chains before
 	sa     scoreArgs
+	xa     softmaxArgs
 	ma     mixArgs
+	fa     foldArgs
 	int8   *int8Queries // nil for bfloat16
 }
 
@@ -64,6 +68,7 @@ func NewQueries(n, dim int) *Queries {
 		s:     make([]float32, queryTile*Span),
 		p:     make([]uint16, queryTile*Span),
 		o:     make([]float32, queryTile*dim),
+		row:   make([]uint32, dim/2),
 		chain: newSums(n, dim), chains: newSums(n, dim),
 	}
 }
@@ -92,8 +97,10 @@ func (q *Queries) Set(i int, v []float32, lo, hi, slot int) {
 	t := min(queryTile, q.n-first)
 	if wantsPairs() {
 		out := q.pairs[first*q.dim/2+i-first:]
-		for d := 0; d+1 < len(v); d += 2 {
-			out[d/2*t] = uint32(brain(v[d])) | uint32(brain(v[d+1]))<<16
+		row := q.row[:q.dim/2]
+		brainPairs(row, v)
+		for d, p := range row {
+			out[d*t] = p
 		}
 	} else {
 		out := q.q[first*q.dim+i-first:]
@@ -112,23 +119,28 @@ func (q *Queries) Attend(p *Partials, kv *Paged, span int, pages, next []int32) 
 	base := span * Span
 	for first := 0; first < q.n; first += queryTile {
 		t := min(queryTile, q.n-first)
-		if p0, p1, ok := q.seen(first, t, base); ok {
-			q.tile(p, kv, span, base+p0*pagePositions, pages[p0:p1], next, first, t)
+		if p0, p1, whole := q.seen(first, t, base); p0 < p1 {
+			q.tile(p, kv, span, base+p0*pagePositions, pages[p0:p1], next, first, t, whole)
 		}
 	}
 }
 
 // seen returns which pages of the span at position base the t queries from first
-// on see a part of.
-func (q *Queries) seen(first, t, base int) (p0, p1 int, ok bool) {
-	lo, hi := Span, 0
+// on see a part of, none if p0 >= p1, and whether each sees all of them.
+func (q *Queries) seen(first, t, base int) (p0, p1 int, whole bool) {
+	lo, hi, last, least := Span, 0, 0, Span
 	for i := first; i < first+t; i++ {
 		l, h := max(0, q.lo[i]-base), min(Span, q.hi[i]-base)
+		last, least = max(last, l), min(least, h)
 		if l < h {
 			lo, hi = min(lo, l), max(hi, h)
 		}
 	}
-	return lo / pagePositions, (hi + pagePositions - 1) / pagePositions, lo < hi
+	if lo >= hi {
+		return 0, 0, false
+	}
+	p0, p1 = lo/pagePositions, (hi+pagePositions-1)/pagePositions
+	return p0, p1, last <= p0*pagePositions && least >= p1*pagePositions
 }
 
 // mask caps the scores of query i, the first of which is that of position base,
@@ -150,8 +162,9 @@ func (q *Queries) mask(s []float32, i, base int) (lo, hi int) {
 	return lo, hi
 }
 
-// tile computes one tile over the pages that start at position base.
-func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int32, first, t int) {
+// tile computes one tile over the pages that start at position base; whole says that
+// each of its queries sees all of them.
+func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int32, first, t int, whole bool) {
 	n := len(pages) * pagePositions
 	q.sa = scoreArgs{
 		q: &q.q[first*q.dim], k: &kv.Data[kv.Keys], pages: &pages[0], np: len(pages),
@@ -169,15 +182,26 @@ func (q *Queries) tile(p *Partials, kv *Paged, span, base int, pages, next []int
 	scores(&q.sa, t)
 	// The memory would be idle while weights are computed: they fetch values.
 	near := kv.Values + int(pages[0])*kv.Stride
-	for i := range t {
+	rows := t // that softmax takes at once
+	masked := !whole || q.Softcap != 0
+	if masked {
+		rows = 1
+	}
+	for i := 0; i < t; i += rows {
 		s := q.s[i*Span:][:n]
-		if lo, hi := q.mask(s, first+i, base); lo >= hi {
-			clear(s)
-			clear(q.p[i*Span:][:n])
-			continue
+		if masked {
+			if lo, hi := q.mask(s, first+i, base); lo >= hi {
+				clear(s)
+				clear(q.p[i*Span:][:n])
+				continue
+			}
 		}
-		q.part[i].max, q.part[i].sum = softmax(s, q.p[i*Span:][:n], &kv.Data[min(near, len(kv.Data)-1)], step)
-		near += softmaxLines * step / 2 * n / 16
+		q.xa = softmaxArgs{
+			s: &s[0], n: n, pairs: &q.p[i*Span], top: &q.top[i], sum: &q.sum[i],
+			near: &kv.Data[min(near, len(kv.Data)-1)], step: step,
+		}
+		softmax(&q.xa, rows)
+		near += rows * softmaxLines * step / 2 * n / 16
 	}
 	q.ma = mixArgs{
 		p: &q.s[0], v: &kv.Data[kv.Values], pages: &pages[0], np: len(pages),

@@ -149,7 +149,7 @@ func (q *Queries) AttendInt8(p *Partials, kv *PagedInt8, span int, pages []int32
 	base := span * Span
 	for first := 0; first < q.n; first += TileTokens {
 		t := min(TileTokens, q.n-first)
-		if p0, p1, ok := q.seen(first, t, base); ok {
+		if p0, p1, _ := q.seen(first, t, base); p0 < p1 {
 			q.tileInt8(p, kv, span, base+p0*pagePositions, pages[p0:p1], first, t)
 		}
 	}
@@ -176,7 +176,7 @@ func (q *Queries) tileInt8(p *Partials, kv *PagedInt8, span, base int, pages []i
 			x.unit[i] = 0
 			continue
 		}
-		q.part[i].max, q.part[i].sum = softmaxPlain(s)
+		q.top[i], q.sum[i] = softmaxPlain(s)
 		x.wa = weighArgs{s: &s[0], d: &kv.Scales[nb*pagePositions], pages: &pages[0], np: len(pages), strideD: 2 * scales}
 		top := weigh(&x.wa)
 		var inv float32

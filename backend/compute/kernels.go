@@ -94,6 +94,32 @@ type mixArgs struct {
 	keys   int      // bytes from a page's values to what is fetched, its keys or the values again
 }
 
+// softmaxArgs are the operands of softmax over the scores of a tile. Weights are left in
+// one of two forms, as mixArgs wants them.
+type softmaxArgs struct {
+	s     *float32 // [t][Span]
+	n     int      // scores of each query, a multiple of 16
+	pairs *uint16  // [t][Span]
+	top   *float32 // [t] maxima
+	sum   *float32 // [t] sums of the weights
+	near  *uint16  // what may be fetched meanwhile: here
+	step  int      // and every so many bytes after it
+}
+
+// foldArgs are the operands that merge the results of a tile over a span, of queries that
+// have some, into those of the spans before.
+type foldArgs struct {
+	top    *float32 // [t]
+	sum    *float32 // [t]
+	acc    *float32 // [t][dim]
+	dim    int
+	topO   *float32 // [t]
+	sumO   *float32 // [t]
+	o      *float32 // [t][stride]
+	stride int
+	a, b   [queryTile]float32 // room for factors
+}
+
 // quantArgs are the operands of the quantise kernel.
 type quantArgs struct {
 	x           *float32

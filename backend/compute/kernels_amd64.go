@@ -302,18 +302,41 @@ func expandPairs(a *mixArgs, t int) {
 // softmaxLines is the number of lines that softmaxBF16 fetches with 16 scores.
 const softmaxLines = 2
 
-// softmax is softmaxGo, or leaves the weights in pairs where wantsPairs. It may fetch
-// what lies at near and every step bytes after it meanwhile.
-func softmax(s []float32, pairs []uint16, near *uint16, step int) (m, sum float32) {
+// softmax is softmaxGo of each query, or leaves the weights in pairs where wantsPairs and
+// fetches what is near meanwhile.
+func softmax(a *softmaxArgs, t int) {
 	switch use {
 	case tierBF16:
-		return softmaxBF16(&s[0], len(s), &pairs[0], (*byte)(unsafe.Pointer(near)), step)
-	case tierAVX512:
-		return softmaxAVX512(&s[0], len(s))
-	case tierAVX2:
-		return softmaxAVX2(&s[0], len(s))
+		softmaxBF16((*byte)(unsafe.Pointer(a)), t)
+		return
+	case tierGo:
+		softmaxTileGo(a, t)
+		return
 	}
-	return softmaxGo(s)
+	top, sum := at(a.top, t), at(a.sum, t)
+	for i := range t {
+		if s := skip(a.s, i*Span); use == tierAVX512 {
+			top[i], sum[i] = softmaxAVX512(s, a.n)
+		} else {
+			top[i], sum[i] = softmaxAVX2(s, a.n)
+		}
+	}
+}
+
+func foldTile(a *foldArgs, t int) {
+	if use >= tierAVX512 && a.dim%16 == 0 {
+		foldAVX512((*byte)(unsafe.Pointer(a)), t)
+		return
+	}
+	foldTileGo(a, t)
+}
+
+func brainPairs(dst []uint32, v []float32) {
+	if use == tierBF16 && len(v)%16 == 0 {
+		brainBF16((*uint16)(unsafe.Pointer(&dst[0])), &v[0], len(v))
+		return
+	}
+	brainPairsGo(dst, v)
 }
 
 // vectored tells whether the element-wise kernels can do n elements.

@@ -217,13 +217,21 @@ func softmaxPlain(s []float32) (m, sum float32) {
 // softmaxLines is the number of lines that softmax fetches with 16 scores.
 const softmaxLines = 0
 
-// softmax is softmaxGo; what is near is not fetched.
-func softmax(s []float32, _ []uint16, _ *uint16, _ int) (m, sum float32) {
+// softmax is softmaxGo of each query; what is near is not fetched.
+func softmax(a *softmaxArgs, t int) {
 	if use == tierGo {
-		return softmaxGo(s)
+		softmaxTileGo(a, t)
+		return
 	}
-	return softmaxNEON(&s[0], len(s))
+	top, sum := at(a.top, t), at(a.sum, t)
+	for i := range t {
+		top[i], sum[i] = softmaxNEON(skip(a.s, i*Span), a.n)
+	}
 }
+
+func foldTile(a *foldArgs, t int) { foldTileGo(a, t) }
+
+func brainPairs(dst []uint32, v []float32) { brainPairsGo(dst, v) }
 
 // vectored tells whether the element-wise kernels can do n elements.
 func vectored(n int) bool { return use != tierGo && n > 0 && n%16 == 0 }

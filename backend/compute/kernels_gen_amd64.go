@@ -131,12 +131,22 @@ func blendAVX2(dst *float32, x *float32, n int, a float32, b float32)
 //go:noescape
 func quantiseAVX2(a *byte)
 
-// softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves
-// the weights in pairs. With 16 scores it fetches two lines, the first at near,
-// each step bytes after the last.
+// softmaxBF16 is softmaxGo for t queries, but leaves the weights in pairs; a points
+// to softmaxArgs. With 16 scores it fetches two lines.
 //
 //go:noescape
-func softmaxBF16(s *float32, n int, pairs *uint16, near *byte, step int) (m float32, sum float32)
+func softmaxBF16(a *byte, t int)
+
+// foldAVX512 is foldTileGo for t <= 16 queries and a multiple of 16 columns; a points
+// to foldArgs.
+//
+//go:noescape
+func foldAVX512(a *byte, t int)
+
+// brainBF16 is brainPairsGo for a positive multiple of 16 numbers.
+//
+//go:noescape
+func brainBF16(dst *uint16, x *float32, n int)
 
 // scoresAVX2 is scoresGo for t queries of a tile that has step; a points to
 // scoreArgs. AVX-512 takes up to 16, AVX2 up to 4 queries.

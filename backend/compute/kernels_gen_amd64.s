@@ -46,40 +46,47 @@ max:
 	MOVSS         X0, m+16(FP)
 	VBROADCASTSS  X0, Z0
 	VPXORD        Z2, Z2, Z2
+	VBROADCASTSS  exp2Low<>+0(SB), Z1
+	VBROADCASTSS  expMagic<>+0(SB), Z3
+	VBROADCASTSS  exp2C4<>+0(SB), Z4
+	VBROADCASTSS  exp2C3<>+0(SB), Z5
+	VBROADCASTSS  exp2C2<>+0(SB), Z6
+	VBROADCASTSS  exp2C1<>+0(SB), Z7
+	VBROADCASTSS  one<>+0(SB), Z8
 
 exp:
-	VMOVUPS          (AX), Z1
-	VSUBPS           Z0, Z1, Z1
-	VCMPPS.BCST      $0x0d, exp2Low<>+0(SB), Z1, K1
-	VADDPS.BCST      expMagic<>+0(SB), Z1, Z3
-	VSUBPS.BCST      expMagic<>+0(SB), Z3, Z4
-	VSUBPS           Z4, Z1, Z1
-	VPSLLD           $0x17, Z3, Z3
-	VBROADCASTSS     exp2C4<>+0(SB), Z4
-	VFMADD213PS.BCST exp2C3<>+0(SB), Z1, Z4
-	VFMADD213PS.BCST exp2C2<>+0(SB), Z1, Z4
-	VFMADD213PS.BCST exp2C1<>+0(SB), Z1, Z4
-	VFMADD213PS.BCST one<>+0(SB), Z1, Z4
-	VPADDD.Z         Z3, Z4, K1, Z1
-	VPSRLD           $0x10, Z1, Z3
-	VPANDD.BCST      int1<>+0(SB), Z3, Z3
-	VPADDD.BCST      brainHalf<>+0(SB), Z3, Z3
-	VPADDD           Z3, Z1, Z1
-	VPANDD.BCST      upper<>+0(SB), Z1, Z1
-	VADDPS           Z1, Z2, Z2
-	VMOVUPS          Z1, (AX)
-	ADDQ             $0x40, AX
-	SUBQ             $0x10, CX
-	JNZ              exp
-	VEXTRACTF64X4    $0x01, Z2, Y0
-	VADDPS           Y0, Y2, Y0
-	VEXTRACTF128     $0x01, Y0, X1
-	VADDPS           X1, X0, X1
-	VMOVHLPS         X1, X1, X0
-	VADDPS           X0, X1, X1
-	VMOVSHDUP        X1, X0
-	VADDPS           X0, X1, X1
-	MOVSS            X1, sum+20(FP)
+	VMOVUPS       (AX), Z9
+	VSUBPS        Z0, Z9, Z9
+	VCMPPS        $0x0d, Z1, Z9, K1
+	VADDPS        Z3, Z9, Z10
+	VSUBPS        Z3, Z10, Z11
+	VSUBPS        Z11, Z9, Z9
+	VPSLLD        $0x17, Z10, Z10
+	VMOVAPS       Z4, Z11
+	VFMADD213PS   Z5, Z9, Z11
+	VFMADD213PS   Z6, Z9, Z11
+	VFMADD213PS   Z7, Z9, Z11
+	VFMADD213PS   Z8, Z9, Z11
+	VPADDD.Z      Z10, Z11, K1, Z9
+	VPSRLD        $0x10, Z9, Z10
+	VPANDD.BCST   int1<>+0(SB), Z10, Z10
+	VPADDD.BCST   brainHalf<>+0(SB), Z10, Z10
+	VPADDD        Z10, Z9, Z9
+	VPANDD.BCST   upper<>+0(SB), Z9, Z9
+	VADDPS        Z9, Z2, Z2
+	VMOVUPS       Z9, (AX)
+	ADDQ          $0x40, AX
+	SUBQ          $0x10, CX
+	JNZ           exp
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	MOVSS         X1, sum+20(FP)
 	VZEROUPPER
 	RET
 
@@ -139,35 +146,42 @@ max:
 	MOVSS         X0, m+16(FP)
 	VBROADCASTSS  X0, Z0
 	VPXORD        Z2, Z2, Z2
+	VBROADCASTSS  exp2Low<>+0(SB), Z1
+	VBROADCASTSS  expMagic<>+0(SB), Z3
+	VBROADCASTSS  exp2C4<>+0(SB), Z4
+	VBROADCASTSS  exp2C3<>+0(SB), Z5
+	VBROADCASTSS  exp2C2<>+0(SB), Z6
+	VBROADCASTSS  exp2C1<>+0(SB), Z7
+	VBROADCASTSS  one<>+0(SB), Z8
 
 exp:
-	VMOVUPS          (AX), Z1
-	VSUBPS           Z0, Z1, Z1
-	VCMPPS.BCST      $0x0d, exp2Low<>+0(SB), Z1, K1
-	VADDPS.BCST      expMagic<>+0(SB), Z1, Z3
-	VSUBPS.BCST      expMagic<>+0(SB), Z3, Z4
-	VSUBPS           Z4, Z1, Z1
-	VPSLLD           $0x17, Z3, Z3
-	VBROADCASTSS     exp2C4<>+0(SB), Z4
-	VFMADD213PS.BCST exp2C3<>+0(SB), Z1, Z4
-	VFMADD213PS.BCST exp2C2<>+0(SB), Z1, Z4
-	VFMADD213PS.BCST exp2C1<>+0(SB), Z1, Z4
-	VFMADD213PS.BCST one<>+0(SB), Z1, Z4
-	VPADDD.Z         Z3, Z4, K1, Z1
-	VADDPS           Z1, Z2, Z2
-	VMOVUPS          Z1, (AX)
-	ADDQ             $0x40, AX
-	SUBQ             $0x10, CX
-	JNZ              exp
-	VEXTRACTF64X4    $0x01, Z2, Y0
-	VADDPS           Y0, Y2, Y0
-	VEXTRACTF128     $0x01, Y0, X1
-	VADDPS           X1, X0, X1
-	VMOVHLPS         X1, X1, X0
-	VADDPS           X0, X1, X1
-	VMOVSHDUP        X1, X0
-	VADDPS           X0, X1, X1
-	MOVSS            X1, sum+20(FP)
+	VMOVUPS       (AX), Z9
+	VSUBPS        Z0, Z9, Z9
+	VCMPPS        $0x0d, Z1, Z9, K1
+	VADDPS        Z3, Z9, Z10
+	VSUBPS        Z3, Z10, Z11
+	VSUBPS        Z11, Z9, Z9
+	VPSLLD        $0x17, Z10, Z10
+	VMOVAPS       Z4, Z11
+	VFMADD213PS   Z5, Z9, Z11
+	VFMADD213PS   Z6, Z9, Z11
+	VFMADD213PS   Z7, Z9, Z11
+	VFMADD213PS   Z8, Z9, Z11
+	VPADDD.Z      Z10, Z11, K1, Z9
+	VADDPS        Z9, Z2, Z2
+	VMOVUPS       Z9, (AX)
+	ADDQ          $0x40, AX
+	SUBQ          $0x10, CX
+	JNZ           exp
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	MOVSS         X1, sum+20(FP)
 	VZEROUPPER
 	RET
 
@@ -6058,80 +6072,209 @@ DATA quantOrder<>+24(SB)/4, $0x00000003
 DATA quantOrder<>+28(SB)/4, $0x00000007
 GLOBL quantOrder<>(SB), RODATA|NOPTR, $32
 
-// func softmaxBF16(s *float32, n int, pairs *uint16, near *byte, step int) (m float32, sum float32)
-// Requires: AVX, AVX512F, MMX+, SSE
-TEXT ·softmaxBF16(SB), NOSPLIT, $0-48
-	MOVQ    s+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    pairs+16(FP), DX
-	MOVQ    near+24(FP), BX
-	MOVQ    step+32(FP), SI
-	MOVQ    AX, DI
-	MOVQ    CX, R8
-	VMOVUPS (AX), Z0
+// func softmaxBF16(a *byte, t int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·softmaxBF16(SB), NOSPLIT, $0-16
+	MOVQ         a+0(FP), AX
+	MOVQ         t+8(FP), CX
+	MOVQ         (AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         24(AX), SI
+	MOVQ         32(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         48(AX), R9
+	VBROADCASTSS exp2Low<>+0(SB), Z0
+	VBROADCASTSS expMagic<>+0(SB), Z1
+	VBROADCASTSS exp2C4<>+0(SB), Z2
+	VBROADCASTSS exp2C3<>+0(SB), Z3
+	VBROADCASTSS exp2C2<>+0(SB), Z4
+	VBROADCASTSS exp2C1<>+0(SB), Z5
+	VBROADCASTSS one<>+0(SB), Z6
+
+query:
+	MOVQ    8(AX), R11
+	MOVQ    DX, R10
+	VMOVUPS (R10), Z7
 
 max:
-	VMOVUPS       (DI), Z2
-	VMAXPS        Z0, Z2, Z0
-	ADDQ          $0x40, DI
-	SUBQ          $0x10, R8
+	VMAXPS        (R10), Z7, Z7
+	ADDQ          $0x40, R10
+	SUBQ          $0x10, R11
 	JNZ           max
-	VEXTRACTF64X4 $0x01, Z0, Y2
-	VMAXPS        Y2, Y0, Y2
-	VEXTRACTF128  $0x01, Y2, X0
-	VMAXPS        X0, X2, X0
-	VMOVHLPS      X0, X0, X2
-	VMAXPS        X2, X0, X0
-	VMOVSHDUP     X0, X2
-	VMAXPS        X2, X0, X0
-	MOVSS         X0, m+40(FP)
-	VBROADCASTSS  X0, Z0
-	VPXORD        Z1, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z7, Y9
+	VMAXPS        Y9, Y7, Y9
+	VEXTRACTF128  $0x01, Y9, X7
+	VMAXPS        X7, X9, X7
+	VMOVHLPS      X7, X7, X9
+	VMAXPS        X9, X7, X7
+	VMOVSHDUP     X7, X9
+	VMAXPS        X9, X7, X7
+	VMOVSS        X7, (SI)
+	VBROADCASTSS  X7, Z7
+	VPXORD        Z8, Z8, Z8
+	MOVQ          DX, R10
+	MOVQ          BX, R11
+	MOVQ          8(AX), R12
 
 exp:
-	VMOVUPS          (AX), Z2
-	VSUBPS           Z0, Z2, Z2
-	VCMPPS.BCST      $0x0d, exp2Low<>+0(SB), Z2, K1
-	VADDPS.BCST      expMagic<>+0(SB), Z2, Z3
-	VSUBPS.BCST      expMagic<>+0(SB), Z3, Z4
-	VSUBPS           Z4, Z2, Z2
-	VPSLLD           $0x17, Z3, Z3
-	VBROADCASTSS     exp2C4<>+0(SB), Z4
-	VFMADD213PS.BCST exp2C3<>+0(SB), Z2, Z4
-	VFMADD213PS.BCST exp2C2<>+0(SB), Z2, Z4
-	VFMADD213PS.BCST exp2C1<>+0(SB), Z2, Z4
-	VFMADD213PS.BCST one<>+0(SB), Z2, Z4
-	VPADDD.Z         Z3, Z4, K1, Z2
-	PREFETCHT0       (BX)
-	ADDQ             SI, BX
-	PREFETCHT0       (BX)
-	ADDQ             SI, BX
-	VMOVAPS          Z2, Z31
-	BYTE             $0x62
-	BYTE             $0x12
-	BYTE             $0x7e
-	BYTE             $0x48
-	BYTE             $0x72
-	BYTE             $0xff
-	VMOVDQU          Y15, (DX)
-	ADDQ             $0x20, DX
-	VPMOVZXWD        Y15, Z31
-	VPSLLD           $0x10, Z31, Z31
-	VADDPS           Z31, Z1, Z1
-	ADDQ             $0x40, AX
-	SUBQ             $0x10, CX
-	JNZ              exp
-	VEXTRACTF64X4    $0x01, Z1, Y0
-	VADDPS           Y0, Y1, Y0
-	VEXTRACTF128     $0x01, Y0, X1
-	VADDPS           X1, X0, X1
-	VMOVHLPS         X1, X1, X0
-	VADDPS           X0, X1, X1
-	VMOVSHDUP        X1, X0
-	VADDPS           X0, X1, X1
-	MOVSS            X1, sum+44(FP)
+	VMOVUPS       (R10), Z9
+	VSUBPS        Z7, Z9, Z9
+	VCMPPS        $0x0d, Z0, Z9, K1
+	VADDPS        Z1, Z9, Z10
+	VSUBPS        Z1, Z10, Z11
+	VSUBPS        Z11, Z9, Z9
+	VPSLLD        $0x17, Z10, Z10
+	VMOVAPS       Z2, Z11
+	VFMADD213PS   Z3, Z9, Z11
+	VFMADD213PS   Z4, Z9, Z11
+	VFMADD213PS   Z5, Z9, Z11
+	VFMADD213PS   Z6, Z9, Z11
+	VPADDD.Z      Z10, Z11, K1, Z9
+	PREFETCHT0    (R8)
+	ADDQ          R9, R8
+	PREFETCHT0    (R8)
+	ADDQ          R9, R8
+	VMOVAPS       Z9, Z31
+	BYTE          $0x62
+	BYTE          $0x12
+	BYTE          $0x7e
+	BYTE          $0x48
+	BYTE          $0x72
+	BYTE          $0xff
+	VMOVDQU       Y15, (R11)
+	ADDQ          $0x20, R11
+	VPMOVZXWD     Y15, Z31
+	VPSLLD        $0x10, Z31, Z31
+	VADDPS        Z31, Z8, Z8
+	ADDQ          $0x40, R10
+	SUBQ          $0x10, R12
+	JNZ           exp
+	VEXTRACTF64X4 $0x01, Z8, Y7
+	VADDPS        Y7, Y8, Y7
+	VEXTRACTF128  $0x01, Y7, X9
+	VADDPS        X9, X7, X9
+	VMOVHLPS      X9, X9, X7
+	VADDPS        X7, X9, X9
+	VMOVSHDUP     X9, X7
+	VADDPS        X7, X9, X9
+	VMOVSS        X9, (DI)
+	ADDQ          $0x04, SI
+	ADDQ          $0x04, DI
+	ADDQ          $0x00000400, DX
+	ADDQ          $0x00000200, BX
+	DECQ          CX
+	JNZ           query
 	VZEROUPPER
 	RET
+
+// func foldAVX512(a *byte, t int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·foldAVX512(SB), NOSPLIT, $0-16
+	MOVQ         a+0(FP), AX
+	MOVQ         t+8(FP), CX
+	MOVQ         (AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         32(AX), SI
+	MOVQ         40(AX), DI
+	VBROADCASTSS exp2Low<>+0(SB), Z0
+	VBROADCASTSS expMagic<>+0(SB), Z1
+	VBROADCASTSS exp2C4<>+0(SB), Z2
+	VBROADCASTSS exp2C3<>+0(SB), Z3
+	VBROADCASTSS exp2C2<>+0(SB), Z4
+	VBROADCASTSS exp2C1<>+0(SB), Z5
+	VBROADCASTSS one<>+0(SB), Z6
+	MOVL         $-1, R8
+	BZHIL        CX, R8, R8
+	KMOVW        R8, K1
+	VMOVUPS.Z    (DX), K1, Z7
+	VMOVUPS.Z    (SI), K1, Z8
+	VMAXPS       Z7, Z8, Z9
+	VSUBPS       Z9, Z7, Z7
+	VSUBPS       Z9, Z8, Z8
+	VCMPPS       $0x0d, Z0, Z7, K2
+	VADDPS       Z1, Z7, Z10
+	VSUBPS       Z1, Z10, Z11
+	VSUBPS       Z11, Z7, Z7
+	VPSLLD       $0x17, Z10, Z10
+	VMOVAPS      Z2, Z11
+	VFMADD213PS  Z3, Z7, Z11
+	VFMADD213PS  Z4, Z7, Z11
+	VFMADD213PS  Z5, Z7, Z11
+	VFMADD213PS  Z6, Z7, Z11
+	VPADDD.Z     Z10, Z11, K2, Z7
+	VCMPPS       $0x0d, Z0, Z8, K2
+	VADDPS       Z1, Z8, Z0
+	VSUBPS       Z1, Z0, Z1
+	VSUBPS       Z1, Z8, Z8
+	VPSLLD       $0x17, Z0, Z0
+	VMOVAPS      Z2, Z1
+	VFMADD213PS  Z3, Z8, Z1
+	VFMADD213PS  Z4, Z8, Z1
+	VFMADD213PS  Z5, Z8, Z1
+	VFMADD213PS  Z6, Z8, Z1
+	VPADDD.Z     Z0, Z1, K2, Z8
+	VMOVUPS      Z9, K1, (DX)
+	VMOVUPS      Z7, 64(AX)
+	VMOVUPS      Z8, 128(AX)
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VMULPS       Z7, Z0, Z0
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVUPS      Z0, K1, (BX)
+	MOVQ         16(AX), DX
+	MOVQ         48(AX), BX
+	MOVQ         56(AX), SI
+	MOVQ         24(AX), DI
+	SUBQ         DI, SI
+	SHLQ         $0x02, SI
+
+row:
+	VBROADCASTSS 64(AX), Z0
+	VBROADCASTSS 128(AX), Z1
+	MOVQ         DI, R8
+
+columns:
+	VMULPS  (DX), Z0, Z2
+	VMULPS  (BX), Z1, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, (DX)
+	ADDQ    $0x40, DX
+	ADDQ    $0x40, BX
+	SUBQ    $0x10, R8
+	JNZ     columns
+	ADDQ    SI, BX
+	ADDQ    $0x04, AX
+	DECQ    CX
+	JNZ     row
+	VZEROUPPER
+	RET
+
+// func brainBF16(dst *uint16, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·brainBF16(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+
+columns:
+	VMOVUPS       (CX), Z0
+	VPTESTMD.BCST exponent<>+0(SB), Z0, K1
+	VPSRLD        $0x10, Z0, Z1
+	VPANDD.BCST   int1<>+0(SB), Z1, Z1
+	VPADDD.BCST   brainHalf<>+0(SB), Z1, Z1
+	VPADDD        Z1, Z0, Z0
+	VPSRLD.Z      $0x10, Z0, K1, Z0
+	VPMOVDW       Z0, (AX)
+	ADDQ          $0x20, AX
+	ADDQ          $0x40, CX
+	SUBQ          $0x10, DX
+	JNZ           columns
+	VZEROUPPER
+	RET
+
+DATA exponent<>+0(SB)/4, $0x7f800000
+GLOBL exponent<>(SB), RODATA|NOPTR, $4
 
 // func scoresAVX2(a *byte, t int, step int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+

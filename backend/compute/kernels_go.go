@@ -264,6 +264,31 @@ func softmaxGo(s []float32) (m, sum float32) {
 	return m, sumLanes(&acc)
 }
 
+// softmaxTileGo is softmaxGo for each query of a tile.
+func softmaxTileGo(a *softmaxArgs, t int) {
+	top, sum := at(a.top, t), at(a.sum, t)
+	for i := range t {
+		top[i], sum[i] = softmaxGo(at(skip(a.s, i*Span), a.n))
+	}
+}
+
+// foldTileGo is fold for each query of a tile.
+func foldTileGo(a *foldArgs, t int) {
+	top, sum, topO, sumO := at(a.top, t), at(a.sum, t), at(a.topO, t), at(a.sumO, t)
+	for i := range t {
+		acc, o := at(skip(a.acc, i*a.dim), a.dim), at(skip(a.o, i*a.stride), a.dim)
+		top[i], sum[i] = fold(acc, top[i], sum[i], o, topO[i], sumO[i])
+	}
+}
+
+// brainPairsGo rounds v to bfloat16 and leaves two numbers side by side, the first in the
+// lower half.
+func brainPairsGo(dst []uint32, v []float32) {
+	for i := range dst {
+		dst[i] = uint32(brain(v[2*i])) | uint32(brain(v[2*i+1]))<<16
+	}
+}
+
 // normGo computes dst = x * w / sqrt(mean(x*x) + eps).
 func normGo(dst, x, w []float32, eps float32) {
 	var acc [lanes]float32

@@ -63,6 +63,8 @@ func TestArgumentOffsets(t *testing.T) {
 	var s8 score8Args
 	var w weighArgs
 	var m8 mix8Args
+	var x softmaxArgs
+	var f foldArgs
 	got := []uintptr{
 		unsafe.Offsetof(g.w), unsafe.Offsetof(g.d), unsafe.Offsetof(g.m), unsafe.Offsetof(g.x),
 		unsafe.Offsetof(g.sx), unsafe.Offsetof(g.xs), unsafe.Offsetof(g.init), unsafe.Offsetof(g.xf),
@@ -78,6 +80,10 @@ func TestArgumentOffsets(t *testing.T) {
 		unsafe.Offsetof(w.s), unsafe.Offsetof(w.d), unsafe.Offsetof(w.pages), unsafe.Offsetof(w.np), unsafe.Offsetof(w.strideD),
 		unsafe.Offsetof(m8.p), unsafe.Offsetof(m8.v), unsafe.Offsetof(m8.pages), unsafe.Offsetof(m8.np), unsafe.Offsetof(m8.stride),
 		unsafe.Offsetof(m8.dim), unsafe.Offsetof(m8.o), unsafe.Offsetof(m8.unit),
+		unsafe.Offsetof(x.s), unsafe.Offsetof(x.n), unsafe.Offsetof(x.pairs), unsafe.Offsetof(x.top), unsafe.Offsetof(x.sum),
+		unsafe.Offsetof(x.near), unsafe.Offsetof(x.step),
+		unsafe.Offsetof(f.top), unsafe.Offsetof(f.sum), unsafe.Offsetof(f.acc), unsafe.Offsetof(f.dim), unsafe.Offsetof(f.topO),
+		unsafe.Offsetof(f.sumO), unsafe.Offsetof(f.o), unsafe.Offsetof(f.stride), unsafe.Offsetof(f.a), unsafe.Offsetof(f.b),
 	}
 	want := []uintptr{
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88,
@@ -87,6 +93,8 @@ func TestArgumentOffsets(t *testing.T) {
 		0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
 		0, 8, 16, 24, 32,
 		0, 8, 16, 24, 32, 40, 48, 56,
+		0, 8, 16, 24, 32, 40, 48,
+		0, 8, 16, 24, 32, 40, 48, 56, 64, 128,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("offsets are %v, the generator has %v", got, want)
@@ -125,18 +133,53 @@ func TestVectorKernels(t *testing.T) {
 			sameBits(t, fmt.Sprint("blend ", n), got, want)
 		}
 		for n := 16; n <= Span; n += 16 {
-			a := randFloats(r, n, 30)
-			a[n-1], a[n/2] = float32(math.Inf(-1)), -200
-			b := slices.Clone(a)
-			pairs := make([]uint16, n)
-			m, sum := softmax(a, pairs, &pairs[0], 0)
-			if wantsPairs() {
-				for j, p := range pairs {
-					a[j], _ = brainPair([]uint16{p, 0})
-				}
+			rows := 1 + r.IntN(queryTile)
+			a := randFloats(r, rows*Span, 30)
+			for i := range rows {
+				a[i*Span+n-1], a[i*Span+n/2] = float32(math.Inf(-1)), -200
 			}
-			wm, wsum := softmaxGo(b)
-			sameBits(t, fmt.Sprint("softmax ", n), append(a, m, sum), append(b, wm, wsum))
+			b := slices.Clone(a)
+			pairs := make([]uint16, rows*Span)
+			got, want := make([]float32, 2*rows), make([]float32, 2*rows)
+			softmax(&softmaxArgs{s: &a[0], n: n, pairs: &pairs[0], top: &got[0], sum: &got[rows], near: &pairs[0]}, rows)
+			for i := range rows {
+				s, row := a[i*Span:][:n], b[i*Span:][:n]
+				if wantsPairs() {
+					for j, p := range pairs[i*Span:][:n] {
+						s[j], _ = brainPair([]uint16{p, 0})
+					}
+				}
+				want[i], want[rows+i] = softmaxGo(row)
+				sameBits(t, fmt.Sprint("softmax ", n, i), s, row)
+			}
+			sameBits(t, fmt.Sprint("maxima and sums ", n), got, want)
+		}
+		for _, dim := range []int{16, 48, 64, 80, 13} {
+			for rows := 1; rows <= queryTile; rows++ {
+				acc, o := randFloats(r, rows*dim, 3), randFloats(r, rows*(dim+16), 3)
+				tops, sums := randFloats(r, 2*queryTile, 20), randFloats(r, 2*queryTile, 5)
+				tops[queryTile], tops[0] = tops[0], tops[queryTile+rows-1] // equal, and far apart
+				tops[rows-1] -= 300
+				run := func(f func(*foldArgs, int)) []float32 {
+					x, m, l := slices.Clone(acc), slices.Clone(tops), slices.Clone(sums)
+					f(&foldArgs{
+						top: &m[0], sum: &l[0], acc: &x[0], dim: dim,
+						topO: &m[queryTile], sumO: &l[queryTile], o: &o[0], stride: dim + 16,
+					}, rows)
+					return slices.Concat(x, m, l)
+				}
+				sameBits(t, fmt.Sprint("fold ", rows, dim), run(foldTile), run(foldTileGo))
+			}
+		}
+		for _, n := range []int{2, 16, 30, 64, 80} {
+			x := randFloats(r, n, 3)
+			x[0], x[1] = -0x1p-130, float32(math.Copysign(0, -1))
+			got, want := make([]uint32, n/2), make([]uint32, n/2)
+			brainPairs(got, x)
+			brainPairsGo(want, x)
+			if !slices.Equal(got, want) {
+				t.Errorf("%d numbers in bfloat16: %x, reference %x", n, got, want)
+			}
 		}
 	})
 }

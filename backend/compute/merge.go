@@ -54,21 +54,80 @@ func (a *sums) add(i, at int, top, sum float32, out []float32) {
 // keep merges or stores the results of a tile over span, those of n positions from
 // base on; the vectors are stride apart in q.o.
 func (q *Queries) keep(p *Partials, span, base, n, first, t, stride int) {
+	switch goesOn, begins := q.together(span, base, n, first, t); {
+	case goesOn:
+		q.fold(&q.chain, first, t, &q.top[0], &q.sum[0], &q.o[0], stride)
+		return
+	case begins:
+		q.endChains(p, first, t)
+		q.begin(span, first, t, stride)
+		return
+	}
 	for i := range t {
 		c := first + i
 		if max(0, q.lo[c]-base) >= min(n, q.hi[c]-base) {
 			continue
 		}
-		part, o := &q.part[i], q.o[i*stride:][:q.dim]
+		o := q.o[i*stride:][:q.dim]
 		start := chainStart(span, q.lo[c]/Span)
 		if start < q.First {
-			q.store(p, c, span, part.max, part.sum, o)
+			q.store(p, c, span, q.top[i], q.sum[i], o)
 			continue
 		}
 		if span == start {
 			q.endChain(p, c, true)
 		}
-		q.chain.add(c, start, part.max, part.sum, o)
+		q.chain.add(c, start, q.top[i], q.sum[i], o)
+	}
+}
+
+// together tells whether all queries of a tile, each of which sees some of the n positions
+// from base on, have begun the chain of their span, or all begin it.
+func (q *Queries) together(span, base, n, first, t int) (goesOn, begins bool) {
+	goesOn, begins = true, span >= q.First
+	for c := first; c < first+t; c++ {
+		if max(0, q.lo[c]-base) >= min(n, q.hi[c]-base) {
+			return false, false
+		}
+		start := span == chainStart(span, q.lo[c]/Span)
+		goesOn = goesOn && !start && q.chain.at[c] >= 0
+		begins = begins && start
+	}
+	return goesOn, begins
+}
+
+// fold merges results of the queries of a tile into those of a, which has some of each.
+func (q *Queries) fold(a *sums, first, t int, top, sum, o *float32, stride int) {
+	q.fa = foldArgs{
+		top: &a.top[first], sum: &a.sum[first], acc: &a.acc[first*q.dim], dim: q.dim,
+		topO: top, sumO: sum, o: o, stride: stride,
+	}
+	foldTile(&q.fa, t)
+}
+
+// begin makes the results of a tile the first of the chains that begin with span.
+func (q *Queries) begin(span, first, t, stride int) {
+	a := &q.chain
+	copy(a.top[first:][:t], q.top[:])
+	copy(a.sum[first:][:t], q.sum[:])
+	for i := range t {
+		a.at[first+i] = span
+		copy(a.acc[(first+i)*q.dim:][:q.dim], q.o[i*stride:])
+	}
+}
+
+// endChains is endChain of whole chains for the queries of a tile.
+func (q *Queries) endChains(p *Partials, first, t int) {
+	all := q.Fold
+	for c := first; c < first+t; c++ {
+		all = all && q.chain.at[c] >= 0 && q.chains.at[c] >= 0
+	}
+	if all {
+		q.fold(&q.chains, first, t, &q.chain.top[first], &q.chain.sum[first], &q.chain.acc[first*q.dim], q.dim)
+		return
+	}
+	for c := first; c < first+t; c++ {
+		q.endChain(p, c, true)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // the way or not, the result is that of merging the spans of each chain and then the
 // chains.
 func TestChains(t *testing.T) {
-	const n, spans, pages = 19, 3*Chain + 2, (3*Chain+2)*Span/pagePositions + 3
+	const n, spans, pages = 27, 3*Chain + 2, (3*Chain+2)*Span/pagePositions + 3
 	for _, kv8 := range []bool{false, true} {
 		for _, dim := range []int{16, 80} {
 			r := rand.New(rand.NewPCG(5, uint64(dim)))
@@ -35,6 +35,9 @@ func TestChains(t *testing.T) {
 				highs[i] = 1 + r.IntN(spans*Span)
 				if i%2 == 0 {
 					lows[i] = r.IntN(highs[i])
+				}
+				if i >= 16 { // these tiles are merged as one
+					lows[i], highs[i] = 0, spans*Span
 				}
 				queries[i] = randFloats(r, dim, 0.5)
 			}

@@ -12,33 +12,21 @@ import (
 // What softmax leaves of the weights.
 const (
 	roundedWeights = iota // in place, rounded to bfloat16
-	pairedWeights         // apart, as bfloat16
 	plainWeights          // in place, as they are
 )
 
 // softmax writes softmaxGo or softmaxPlainGo.
 func softmax(i isa, leave int) {
 	name := "softmax" + i.suffix()
-	sig := "func(s *float32, n int) (m float32, sum float32)"
 	doc := []string{name + " is softmaxGo for a positive multiple of 16 scores."}
-	switch leave {
-	case pairedWeights:
-		name = "softmaxBF16"
-		sig = "func(s *float32, n int, pairs *uint16, near *byte, step int) (m float32, sum float32)"
-		doc = []string{"softmaxBF16 is softmaxGo for a positive multiple of 16 scores, but leaves", "the weights in pairs. With 16 scores it fetches two lines, the first at near,", "each step bytes after the last."}
-	case plainWeights:
+	if leave == plainWeights {
 		name = "softmaxPlain" + i.suffix()
 		doc = []string{name + " is softmaxPlainGo for a positive multiple of 16", "scores."}
 	}
-	TEXT(name, NOSPLIT, sig)
+	TEXT(name, NOSPLIT, "func(s *float32, n int) (m float32, sum float32)")
 	Pragma("noescape")
 	Doc(doc...)
 	s, n := Load(Param("s"), GP64()), Load(Param("n"), GP64())
-	var pairs, near, step reg.Register
-	if leave == pairedWeights {
-		pairs = Load(Param("pairs"), GP64())
-		near, step = Load(Param("near"), GP64()), Load(Param("step"), GP64())
-	}
 	p, left := GP64(), GP64()
 	MOVQ(s, p)
 	MOVQ(n, left)
@@ -64,26 +52,13 @@ func softmax(i isa, leave int) {
 		RET()
 		return
 	}
+	c := loadExp2()
 	loop16("exp", n, func() {
 		x := i.vec()
 		x.load(Mem{Base: s})
 		sub(x, mv, x)
-		exp2(x)
-		switch leave {
-		case pairedWeights:
-			for range 2 { // softmaxLines
-				PREFETCHT0(Mem{Base: near})
-				ADDQ(step, near)
-			}
-			VMOVAPS(x[0], reg.Z31)
-			toBrain()
-			VMOVDQU(reg.Y15, Mem{Base: pairs})
-			ADDQ(Imm(32), pairs)
-			VPMOVZXWD(reg.Y15, reg.Z31)
-			VPSLLD(Imm(16), reg.Z31, reg.Z31)
-			VADDPS(reg.Z31, acc[0], acc[0])
-			return
-		case roundedWeights:
+		exp2(x, c)
+		if leave == roundedWeights {
 			roundBrain(x)
 		}
 		add(acc, x, acc)
@@ -93,6 +68,151 @@ func softmax(i isa, leave int) {
 	VZEROUPPER()
 	RET()
 }
+
+// softmaxBrain writes the kernel of a tile of queries for the tier with bfloat16. While
+// the last scores of a query are in work the processor begins with the next, which is why
+// a call takes all.
+func softmaxBrain() {
+	TEXT("softmaxBF16", NOSPLIT, "func(a *byte, t int)")
+	Pragma("noescape")
+	Doc("softmaxBF16 is softmaxGo for t queries, but leaves the weights in pairs; a points",
+		"to softmaxArgs. With 16 scores it fetches two lines.")
+	a, t := Load(Param("a"), GP64()), Load(Param("t"), GP64())
+	scores, pairs := field(a, softmaxS), field(a, softmaxPairs)
+	tops, sums := field(a, softmaxTop), field(a, softmaxSum)
+	near, step := field(a, softmaxNear), field(a, softmaxStep)
+	c := loadExp2()
+	Label("query")
+	s, n, p := GP64(), field(a, softmaxN), GP64()
+	MOVQ(scores, s)
+	top := avx512.vec()
+	top.load(Mem{Base: s})
+	loop16("max", n, func() {
+		VMAXPS(Mem{Base: s}, top[0], top[0])
+	}, s)
+	m := fold(top, vmaxOp)
+	VMOVSS(m.AsX(), Mem{Base: tops})
+	mv := avx512.vec()
+	VBROADCASTSS(m.AsX(), mv[0])
+	acc := avx512.vec()
+	acc.zero()
+	MOVQ(scores, s)
+	MOVQ(pairs, p)
+	n = field(a, softmaxN)
+	loop16("exp", n, func() {
+		x := avx512.vec()
+		x.load(Mem{Base: s})
+		sub(x, mv, x)
+		exp2(x, c)
+		for range 2 { // softmaxLines
+			PREFETCHT0(Mem{Base: near})
+			ADDQ(step, near)
+		}
+		VMOVAPS(x[0], reg.Z31)
+		toBrain()
+		VMOVDQU(reg.Y15, Mem{Base: p})
+		ADDQ(Imm(32), p)
+		VPMOVZXWD(reg.Y15, reg.Z31)
+		VPSLLD(Imm(16), reg.Z31, reg.Z31)
+		VADDPS(reg.Z31, acc[0], acc[0])
+	}, s)
+	sum := fold(acc, vaddOp)
+	VMOVSS(sum.AsX(), Mem{Base: sums})
+	ADDQ(Imm(4), tops)
+	ADDQ(Imm(4), sums)
+	ADDQ(U32(spanBytes), scores)
+	ADDQ(U32(spanBytes/2), pairs)
+	DECQ(t)
+	JNZ(LabelRef("query"))
+	VZEROUPPER()
+	RET()
+}
+
+// foldResults writes the kernel that merges the results of a tile: the factors of 16
+// queries at once, then the vectors.
+func foldResults() {
+	TEXT("foldAVX512", NOSPLIT, "func(a *byte, t int)")
+	Pragma("noescape")
+	Doc("foldAVX512 is foldTileGo for t <= 16 queries and a multiple of 16 columns; a points",
+		"to foldArgs.")
+	a, t := Load(Param("a"), GP64()), Load(Param("t"), GP64())
+	tops, sums, topsO, sumsO := field(a, foldTop), field(a, foldSum), field(a, foldTopO), field(a, foldSumO)
+	c := loadExp2()
+	lanes, ones := GP32(), GP32() // a bit for each query
+	MOVL(I32(-1), ones)
+	BZHIL(t.(reg.GP).As32(), ones, lanes)
+	queries := K()
+	KMOVW(lanes, queries)
+	load := func(base reg.Register) vec {
+		v := avx512.vec()
+		VMOVUPS_Z(Mem{Base: base}, queries, v[0])
+		return v
+	}
+	m, mo, top := load(tops), load(topsO), avx512.vec()
+	VMAXPS(m[0], mo[0], top[0]) // of equals the first, m
+	sub(m, top, m)
+	sub(mo, top, mo)
+	exp2(m, c)
+	exp2(mo, c)
+	VMOVUPS(top[0], queries, Mem{Base: tops})
+	m.store(Mem{Base: a, Disp: foldA})
+	mo.store(Mem{Base: a, Disp: foldB})
+	l, lo := load(sums), load(sumsO)
+	mul(l, m, l)
+	mul(lo, mo, lo)
+	add(l, lo, l)
+	VMOVUPS(l[0], queries, Mem{Base: sums})
+	acc, o, gap, dim := field(a, foldAcc), field(a, foldO), field(a, foldStride), field(a, foldDim)
+	SUBQ(dim, gap)
+	SHLQ(Imm(2), gap)
+	Label("row")
+	fa, fb := avx512.splat(Mem{Base: a, Disp: foldA}), avx512.splat(Mem{Base: a, Disp: foldB})
+	n := GP64()
+	MOVQ(dim, n)
+	loop16("columns", n, func() {
+		x, y := avx512.vec(), avx512.vec()
+		VMULPS(Mem{Base: acc}, fa[0], x[0])
+		VMULPS(Mem{Base: o}, fb[0], y[0])
+		add(x, y, x)
+		x.store(Mem{Base: acc})
+	}, acc, o)
+	ADDQ(gap, o)
+	ADDQ(Imm(4), a)
+	DECQ(t)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// brainRow writes the kernel that rounds a row to bfloat16 in whole numbers, as
+// roundBrain in half.go does: VCVTNEPS2BF16 leaves subnormal numbers their sign.
+func brainRow() {
+	TEXT("brainBF16", NOSPLIT, "func(dst *uint16, x *float32, n int)")
+	Pragma("noescape")
+	Doc("brainBF16 is brainPairsGo for a positive multiple of 16 numbers.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	loop16("columns", n, func() {
+		x, t := avx512.vec(), avx512.vec()
+		normal := K()
+		x.load(Mem{Base: src})
+		VPTESTMD_BCST(constant("exponent", U32(0x7f800000)), x[0], normal)
+		VPSRLD(Imm(16), x[0], t[0])
+		VPANDD_BCST(constant("int1", U32(1)), t[0], t[0])
+		VPADDD_BCST(constant("brainHalf", U32(0x7fff)), t[0], t[0])
+		VPADDD(t[0], x[0], x[0])
+		VPSRLD_Z(Imm(16), x[0], normal, x[0])
+		VPMOVDW(x[0], Mem{Base: dst})
+		ADDQ(Imm(32), dst)
+	}, src)
+	VZEROUPPER()
+	RET()
+}
+
+// Offsets in softmaxArgs and foldArgs.
+const (
+	softmaxS, softmaxN, softmaxPairs, softmaxTop, softmaxSum, softmaxNear, softmaxStep      = 0, 8, 16, 24, 32, 40, 48
+	foldTop, foldSum, foldAcc, foldDim, foldTopO, foldSumO, foldO, foldStride, foldA, foldB = 0, 8, 16, 24, 32, 40, 48, 56, 64, 128
+)
 
 // exps256 replaces the n scores at s by the powers of 2 of what they are above m, and
 // adds them to acc. The steps are those of exp2 and roundBrain, of 32 scores at a time

@@ -31,7 +31,9 @@ func vectors(i isa) {
 	merge(i)
 	if i == avx2 {
 		quantise() // serves all tiers
-		softmax(avx512, pairedWeights)
+		softmaxBrain()
+		foldResults()
+		brainRow()
 	}
 }
 
@@ -113,22 +115,29 @@ func (i isa) exp(x vec) {
 	}
 }
 
+// exp2Constants are the constants of exp2.
+type exp2Constants struct{ low, magic, c4, c3, c2, c1, one vec }
+
+func loadExp2() exp2Constants {
+	load := func(name string, v float64) vec { return avx512.splat(expMem(name, v)) }
+	return exp2Constants{
+		load("exp2Low", -125), load("expMagic", 3<<22), load("exp2C4", 0.00958285), load("exp2C3", 0.05590642),
+		load("exp2C2", 0.24024099), load("exp2C1", 0.69312419), load("one", 1),
+	}
+}
+
 // exp2 replaces x by exp2f(x), see there for the steps; for AVX2 see exps256.
-func exp2(x vec) {
+func exp2(x vec, c exp2Constants) {
 	keep := K()
-	VCMPPS_BCST(Imm(13), expMem("exp2Low", -125), x[0], keep)
+	VCMPPS(Imm(13), c.low[0], x[0], keep)
 	n, p := avx512.vec(), avx512.vec()
-	magic := expMem("expMagic", 3<<22)
-	avx512.addConst(magic, x, n)
-	avx512.subConst(magic, n, p)
+	add(x, c.magic, n)
+	sub(n, c.magic, p)
 	sub(x, p, x) // r
 	VPSLLD(Imm(23), n[0], n[0])
-	VBROADCASTSS(expMem("exp2C4", 0.00958285), p[0])
-	for _, c := range []struct {
-		name string
-		v    float64
-	}{{"exp2C3", 0.05590642}, {"exp2C2", 0.24024099}, {"exp2C1", 0.69312419}, {"one", 1}} {
-		VFMADD213PS_BCST(expMem(c.name, c.v), x[0], p[0])
+	VMOVAPS(c.c4[0], p[0])
+	for _, v := range []vec{c.c3, c.c2, c.c1, c.one} {
+		VFMADD213PS(v[0], x[0], p[0])
 	}
 	VPADDD_Z(n[0], p[0], keep, x[0])
 }
