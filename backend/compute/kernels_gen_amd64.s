@@ -6073,7 +6073,7 @@ DATA quantOrder<>+28(SB)/4, $0x00000007
 GLOBL quantOrder<>(SB), RODATA|NOPTR, $32
 
 // func softmaxBF16(a *byte, t int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512BW, AVX512F, MMX+
 TEXT ·softmaxBF16(SB), NOSPLIT, $0-16
 	MOVQ         a+0(FP), AX
 	MOVQ         t+8(FP), CX
@@ -6090,51 +6090,61 @@ TEXT ·softmaxBF16(SB), NOSPLIT, $0-16
 	VBROADCASTSS exp2C2<>+0(SB), Z4
 	VBROADCASTSS exp2C1<>+0(SB), Z5
 	VBROADCASTSS one<>+0(SB), Z6
+	VMOVDQU32    widen<>+0(SB), Z7
+	MOVL         $0xaaaaaaaa, R10
+	KMOVD        R10, K1
 
 query:
 	MOVQ    8(AX), R11
 	MOVQ    DX, R10
-	VMOVUPS (R10), Z7
+	VMOVUPS (R10), Z8
+	VMOVUPS -64(R10)(R11*4), Z10
+	SHRQ    $0x05, R11
+	JZ      top
 
 max:
-	VMAXPS        (R10), Z7, Z7
-	ADDQ          $0x40, R10
-	SUBQ          $0x10, R11
-	JNZ           max
-	VEXTRACTF64X4 $0x01, Z7, Y9
-	VMAXPS        Y9, Y7, Y9
-	VEXTRACTF128  $0x01, Y9, X7
-	VMAXPS        X7, X9, X7
-	VMOVHLPS      X7, X7, X9
-	VMAXPS        X9, X7, X7
-	VMOVSHDUP     X7, X9
-	VMAXPS        X9, X7, X7
-	VMOVSS        X7, (SI)
-	VBROADCASTSS  X7, Z7
-	VPXORD        Z8, Z8, Z8
+	VMAXPS (R10), Z8, Z8
+	VMAXPS 64(R10), Z10, Z10
+	ADDQ   $0x00000080, R10
+	DECQ   R11
+	JNZ    max
+
+top:
+	VMAXPS        Z8, Z10, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y10
+	VMAXPS        Y10, Y8, Y10
+	VEXTRACTF128  $0x01, Y10, X8
+	VMAXPS        X8, X10, X8
+	VMOVHLPS      X8, X8, X10
+	VMAXPS        X10, X8, X8
+	VMOVSHDUP     X8, X10
+	VMAXPS        X10, X8, X8
+	VMOVSS        X8, (SI)
+	VBROADCASTSS  X8, Z8
+	VPXORD        Z9, Z9, Z9
 	MOVQ          DX, R10
 	MOVQ          BX, R11
 	MOVQ          8(AX), R12
 
 exp:
-	VMOVUPS       (R10), Z9
-	VSUBPS        Z7, Z9, Z9
-	VCMPPS        $0x0d, Z0, Z9, K1
-	VADDPS        Z1, Z9, Z10
-	VSUBPS        Z1, Z10, Z11
-	VSUBPS        Z11, Z9, Z9
-	VPSLLD        $0x17, Z10, Z10
-	VMOVAPS       Z2, Z11
-	VFMADD213PS   Z3, Z9, Z11
-	VFMADD213PS   Z4, Z9, Z11
-	VFMADD213PS   Z5, Z9, Z11
-	VFMADD213PS   Z6, Z9, Z11
-	VPADDD.Z      Z10, Z11, K1, Z9
+	VMOVUPS       (R10), Z10
+	VSUBPS        Z8, Z10, Z10
+	VCMPPS        $0x0d, Z0, Z10, K2
+	VADDPS        Z1, Z10, Z11
+	VSUBPS        Z1, Z11, Z12
+	VSUBPS        Z12, Z10, Z10
+	VPSLLD        $0x17, Z11, Z11
+	VMOVAPS       Z2, Z12
+	VFMADD213PS   Z3, Z10, Z12
+	VFMADD213PS   Z4, Z10, Z12
+	VFMADD213PS   Z5, Z10, Z12
+	VFMADD213PS   Z6, Z10, Z12
+	VPADDD.Z      Z11, Z12, K2, Z10
 	PREFETCHT0    (R8)
 	ADDQ          R9, R8
 	PREFETCHT0    (R8)
 	ADDQ          R9, R8
-	VMOVAPS       Z9, Z31
+	VMOVAPS       Z10, Z31
 	BYTE          $0x62
 	BYTE          $0x12
 	BYTE          $0x7e
@@ -6143,21 +6153,20 @@ exp:
 	BYTE          $0xff
 	VMOVDQU       Y15, (R11)
 	ADDQ          $0x20, R11
-	VPMOVZXWD     Y15, Z31
-	VPSLLD        $0x10, Z31, Z31
-	VADDPS        Z31, Z8, Z8
+	VPERMW.Z      Z15, Z7, K1, Z31
+	VADDPS        Z31, Z9, Z9
 	ADDQ          $0x40, R10
 	SUBQ          $0x10, R12
 	JNZ           exp
-	VEXTRACTF64X4 $0x01, Z8, Y7
-	VADDPS        Y7, Y8, Y7
-	VEXTRACTF128  $0x01, Y7, X9
-	VADDPS        X9, X7, X9
-	VMOVHLPS      X9, X9, X7
-	VADDPS        X7, X9, X9
-	VMOVSHDUP     X9, X7
-	VADDPS        X7, X9, X9
-	VMOVSS        X9, (DI)
+	VEXTRACTF64X4 $0x01, Z9, Y8
+	VADDPS        Y8, Y9, Y8
+	VEXTRACTF128  $0x01, Y8, X10
+	VADDPS        X10, X8, X10
+	VMOVHLPS      X10, X10, X8
+	VADDPS        X8, X10, X10
+	VMOVSHDUP     X10, X8
+	VADDPS        X8, X10, X10
+	VMOVSS        X10, (DI)
 	ADDQ          $0x04, SI
 	ADDQ          $0x04, DI
 	ADDQ          $0x00000400, DX
@@ -6166,6 +6175,24 @@ exp:
 	JNZ           query
 	VZEROUPPER
 	RET
+
+DATA widen<>+0(SB)/4, $0x00000000
+DATA widen<>+4(SB)/4, $0x00010000
+DATA widen<>+8(SB)/4, $0x00020000
+DATA widen<>+12(SB)/4, $0x00030000
+DATA widen<>+16(SB)/4, $0x00040000
+DATA widen<>+20(SB)/4, $0x00050000
+DATA widen<>+24(SB)/4, $0x00060000
+DATA widen<>+28(SB)/4, $0x00070000
+DATA widen<>+32(SB)/4, $0x00080000
+DATA widen<>+36(SB)/4, $0x00090000
+DATA widen<>+40(SB)/4, $0x000a0000
+DATA widen<>+44(SB)/4, $0x000b0000
+DATA widen<>+48(SB)/4, $0x000c0000
+DATA widen<>+52(SB)/4, $0x000d0000
+DATA widen<>+56(SB)/4, $0x000e0000
+DATA widen<>+60(SB)/4, $0x000f0000
+GLOBL widen<>(SB), RODATA|NOPTR, $64
 
 // func foldAVX512(a *byte, t int)
 // Requires: AVX, AVX512F, BMI2

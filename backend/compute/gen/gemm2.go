@@ -357,7 +357,7 @@ func (c *constants256) fifth(b, v reg.VecVirtual) {
 	VPOR(b, v, v)
 }
 
-// words places eight 32-bit words in read-only data.
+// words places 32-bit words in read-only data.
 func words(name string, w ...uint32) Mem {
 	if m, ok := constants[name]; ok {
 		return m

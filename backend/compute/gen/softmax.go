@@ -82,14 +82,34 @@ func softmaxBrain() {
 	tops, sums := field(a, softmaxTop), field(a, softmaxSum)
 	near, step := field(a, softmaxNear), field(a, softmaxStep)
 	c := loadExp2()
+	// Number j goes to the upper half of lane j.
+	widen, upper := ZMM(), K()
+	lanes := make([]uint32, 16)
+	for j := range lanes {
+		lanes[j] = uint32(j) << 16
+	}
+	VMOVDQU32(words("widen", lanes...), widen)
+	odd := GP32()
+	MOVL(U32(0xaaaaaaaa), odd)
+	KMOVD(odd, upper)
 	Label("query")
 	s, n, p := GP64(), field(a, softmaxN), GP64()
 	MOVQ(scores, s)
-	top := avx512.vec()
+	// Two maxima, so that each need not wait for the one before; the last 16 scores may
+	// be seen twice.
+	top, last := avx512.vec(), avx512.vec()
 	top.load(Mem{Base: s})
-	loop16("max", n, func() {
-		VMAXPS(Mem{Base: s}, top[0], top[0])
-	}, s)
+	last.load(Mem{Base: s, Index: n, Scale: 4, Disp: -64})
+	SHRQ(Imm(5), n)
+	JZ(LabelRef("top"))
+	Label("max")
+	VMAXPS(Mem{Base: s}, top[0], top[0])
+	VMAXPS(Mem{Base: s, Disp: 64}, last[0], last[0])
+	ADDQ(U32(128), s)
+	DECQ(n)
+	JNZ(LabelRef("max"))
+	Label("top")
+	vmax(last, top, top)
 	m := fold(top, vmaxOp)
 	VMOVSS(m.AsX(), Mem{Base: tops})
 	mv := avx512.vec()
@@ -112,8 +132,7 @@ func softmaxBrain() {
 		toBrain()
 		VMOVDQU(reg.Y15, Mem{Base: p})
 		ADDQ(Imm(32), p)
-		VPMOVZXWD(reg.Y15, reg.Z31)
-		VPSLLD(Imm(16), reg.Z31, reg.Z31)
+		VPERMW_Z(reg.Z15, widen, upper, reg.Z31)
 		VADDPS(reg.Z31, acc[0], acc[0])
 	}, s)
 	sum := fold(acc, vaddOp)
