@@ -106,8 +106,8 @@ type softmaxArgs struct {
 	step  int      // and every so many bytes after it
 }
 
-// foldArgs are the operands that merge the results of a tile over a span, of queries that
-// have some, into those of the spans before.
+// foldArgs are the operands that merge results of the queries of a tile into those before;
+// each has some of both.
 type foldArgs struct {
 	top    *float32 // [t]
 	sum    *float32 // [t]

@@ -24,7 +24,7 @@ func detect() tier {
 	if !x.HasAVX2 || !x.HasFMA || !x.HasF16C {
 		return tierGo
 	}
-	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI {
+	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI && x.HasBMI2 {
 		if x.HasAVX512BF16 {
 			return tierBF16
 		}

@@ -158,8 +158,14 @@ func TestVectorKernels(t *testing.T) {
 			for rows := 1; rows <= queryTile; rows++ {
 				acc, o := randFloats(r, rows*dim, 3), randFloats(r, rows*(dim+16), 3)
 				tops, sums := randFloats(r, 2*queryTile, 20), randFloats(r, 2*queryTile, 5)
-				tops[queryTile], tops[0] = tops[0], tops[queryTile+rows-1] // equal, and far apart
-				tops[rows-1] -= 300
+				minus, inf := float32(math.Copysign(0, -1)), float32(math.Inf(1))
+				for i, pair := range [][2]float32{
+					{2, 2}, {minus, 0}, {0, minus}, {-inf, 3}, {3, -inf}, {-300, 5}, {5, -300}, {-120, 5.25}, {-inf, -inf},
+				} {
+					if i < rows {
+						tops[rows-1-i], tops[queryTile+rows-1-i] = pair[0], pair[1]
+					}
+				}
 				run := func(f func(*foldArgs, int)) []float32 {
 					x, m, l := slices.Clone(acc), slices.Clone(tops), slices.Clone(sums)
 					f(&foldArgs{
@@ -171,9 +177,15 @@ func TestVectorKernels(t *testing.T) {
 				sameBits(t, fmt.Sprint("fold ", rows, dim), run(foldTile), run(foldTileGo))
 			}
 		}
+		special := []uint32{
+			0x3f808000, 0x3f818000, 0xbf808000, 0xbf818000, 0x3f808001, 0x3f817fff, // ties and what is next to them
+			0x7f7fffff, 0x7f800000, 0xff800000, 0x007fffff, 0x807fffff, 0x00800000, 0, 0x80000000,
+		}
 		for _, n := range []int{2, 16, 30, 64, 80} {
 			x := randFloats(r, n, 3)
-			x[0], x[1] = -0x1p-130, float32(math.Copysign(0, -1))
+			for i := range min(n, len(special)) {
+				x[n-1-i] = math.Float32frombits(special[i])
+			}
 			got, want := make([]uint32, n/2), make([]uint32, n/2)
 			brainPairs(got, x)
 			brainPairsGo(want, x)

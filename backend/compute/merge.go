@@ -59,8 +59,7 @@ func (q *Queries) keep(p *Partials, span, base, n, first, t, stride int) {
 		q.fold(&q.chain, first, t, &q.top[0], &q.sum[0], &q.o[0], stride)
 		return
 	case begins:
-		q.endChains(p, first, t)
-		q.begin(span, first, t, stride)
+		q.begin(p, span, first, t, stride)
 		return
 	}
 	for i := range t {
@@ -81,8 +80,8 @@ func (q *Queries) keep(p *Partials, span, base, n, first, t, stride int) {
 	}
 }
 
-// together tells whether all queries of a tile, each of which sees some of the n positions
-// from base on, have begun the chain of their span, or all begin it.
+// together tells whether all queries of a tile see some of the n positions from base on and
+// have begun the chain of the span, or see some and all begin it.
 func (q *Queries) together(span, base, n, first, t int) (goesOn, begins bool) {
 	goesOn, begins = true, span >= q.First
 	for c := first; c < first+t; c++ {
@@ -105,29 +104,25 @@ func (q *Queries) fold(a *sums, first, t int, top, sum, o *float32, stride int) 
 	foldTile(&q.fa, t)
 }
 
-// begin makes the results of a tile the first of the chains that begin with span.
-func (q *Queries) begin(span, first, t, stride int) {
-	a := &q.chain
+// begin ends the chains of a tile, all of whose queries begin another with span, and makes
+// the results over span the first of these.
+func (q *Queries) begin(p *Partials, span, first, t, stride int) {
+	a, all := &q.chain, true
+	for c := first; c < first+t; c++ {
+		all = all && q.chains.at[c] >= 0 // and so a chain that has ended
+	}
+	if all {
+		q.fold(&q.chains, first, t, &a.top[first], &a.sum[first], &a.acc[first*q.dim], q.dim)
+	} else {
+		for c := first; c < first+t; c++ {
+			q.endChain(p, c, true)
+		}
+	}
 	copy(a.top[first:][:t], q.top[:])
 	copy(a.sum[first:][:t], q.sum[:])
 	for i := range t {
 		a.at[first+i] = span
 		copy(a.acc[(first+i)*q.dim:][:q.dim], q.o[i*stride:])
-	}
-}
-
-// endChains is endChain of whole chains for the queries of a tile.
-func (q *Queries) endChains(p *Partials, first, t int) {
-	all := q.Fold
-	for c := first; c < first+t; c++ {
-		all = all && q.chain.at[c] >= 0 && q.chains.at[c] >= 0
-	}
-	if all {
-		q.fold(&q.chains, first, t, &q.chain.top[first], &q.chain.sum[first], &q.chain.acc[first*q.dim], q.dim)
-		return
-	}
-	for c := first; c < first+t; c++ {
-		q.endChain(p, c, true)
 	}
 }
 
@@ -166,14 +161,18 @@ func (q *Queries) Flush(p *Partials, end int) {
 	}
 }
 
-// fold merges the partial result o into that of the spans before it.
+// fold merges the partial result o into that of the spans before it. A maximum that is not
+// a number has no weight.
 func fold(dst []float32, m, l float32, o []float32, mo, lo float32) (float32, float32) {
 	top, a, b := m, float32(1), float32(1)
-	switch {
-	case mo > m:
-		top, a = mo, exp2f(m-mo)
-	case mo < m:
-		b = exp2f(mo - m)
+	if mo > m {
+		top = mo
+	}
+	if d := m - top; d != 0 {
+		a = exp2f(d)
+	}
+	if d := mo - top; d != 0 {
+		b = exp2f(d)
 	}
 	blend(dst, o, a, b)
 	return top, float32(l*a) + float32(lo*b)

@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,7 +11,7 @@ import (
 // the way or not, the result is that of merging the spans of each chain and then the
 // chains.
 func TestChains(t *testing.T) {
-	const n, spans, pages = 27, 3*Chain + 2, (3*Chain+2)*Span/pagePositions + 3
+	const n, spans, pages = 43, 3*Chain + 2, (3*Chain+2)*Span/pagePositions + 3
 	for _, kv8 := range []bool{false, true} {
 		for _, dim := range []int{16, 80} {
 			r := rand.New(rand.NewPCG(5, uint64(dim)))
@@ -36,8 +37,11 @@ func TestChains(t *testing.T) {
 				if i%2 == 0 {
 					lows[i] = r.IntN(highs[i])
 				}
-				if i >= 16 { // these tiles are merged as one
+				switch i / 16 { // these tiles are merged as one
+				case 1:
 					lows[i], highs[i] = 0, spans*Span
+				case 2:
+					lows[i], highs[i] = Span+Span/3, spans*Span-Span/5
 				}
 				queries[i] = randFloats(r, dim, 0.5)
 			}
@@ -152,4 +156,42 @@ func TestAttendInRow(t *testing.T) {
 			t.Errorf("%d queries: pages in a row give another result", n)
 		}
 	}
+}
+
+// TestWhole: what queries do not see changes nothing, nor do other queries, also where all
+// see the same whole pages or nearly so.
+func TestWhole(t *testing.T) {
+	const dim, n = 32, 3
+	tiers(t, func(t *testing.T) {
+		for _, softcap := range []float32{0, 5} {
+			for _, lo := range []int{0, 15, 16, 17, 31} {
+				for _, hi := range []int{47, 48, 49, 255, 256} {
+					attend := func(seed uint64, more int) []float32 {
+						r := rand.New(rand.NewPCG(11, 11))
+						kv, pages := randPaged(r, dim, 2*Span/pagePositions)
+						other := rand.New(rand.NewPCG(12, seed))
+						for pos := range Span {
+							if pos < lo || pos >= hi {
+								kv.Store(int(pages[pos/pagePositions]), pos%pagePositions, randFloats(other, dim, 9), randFloats(other, dim, 9))
+							}
+						}
+						p := &Partials{Max: make([]float32, n+1), Sum: make([]float32, n+1), Out: make([]float32, (n+1)*dim)}
+						q := NewQueries(n+1, dim)
+						q.Softcap = softcap
+						q.Reset(n+more, dim, n+1)
+						for i := range n {
+							q.Set(i, randFloats(r, dim, 0.5), lo, hi, i)
+						}
+						if more > 0 {
+							q.Set(n, randFloats(r, dim, 0.5), lo+1, hi-1, n)
+						}
+						q.Attend(p, kv, 0, pages[:Span/pagePositions], nil)
+						q.Flush(p, 1)
+						return slices.Concat(p.Max[:n], p.Sum[:n], p.Out[:n*dim])
+					}
+					sameBits(t, fmt.Sprint("capped at ", softcap, " ", lo, " to ", hi), attend(1, 0), attend(2, 1))
+				}
+			}
+		}
+	})
 }

@@ -69,9 +69,9 @@ func (c *call) tokens(e *Engine) (int, error) {
 }
 
 // mayHold reports whether the sequences of a call may have a token at a position: alone
-// they had it there, or had not come so far.
+// they had it there, or it was the next.
 func (o outcome) mayHold(t backend.Token, pos int) bool {
-	return pos >= len(o.held) || slices.Contains(o.held[pos], t)
+	return pos < len(o.held) && slices.Contains(o.held[pos], t) || pos > 0 && pos == len(o.held)
 }
 
 // randomCall draws a request, with all that changes its result.
