@@ -106,8 +106,8 @@ type softmaxArgs struct {
 	step  int      // and every so many bytes after it
 }
 
-// foldArgs are the operands that merge results of the queries of a tile into those before;
-// each has some of both.
+// foldArgs are the operands that merge results of a tile into earlier ones; every query has
+// both.
 type foldArgs struct {
 	top    *float32 // [t]
 	sum    *float32 // [t]

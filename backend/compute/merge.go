@@ -104,12 +104,12 @@ func (q *Queries) fold(a *sums, first, t int, top, sum, o *float32, stride int) 
 	foldTile(&q.fa, t)
 }
 
-// begin ends the chains of a tile, all of whose queries begin another with span, and makes
-// the results over span the first of these.
+// begin ends the chains that the queries of a tile are in, and begins new ones with the
+// results over span; all of the queries begin one there.
 func (q *Queries) begin(p *Partials, span, first, t, stride int) {
 	a, all := &q.chain, true
 	for c := first; c < first+t; c++ {
-		all = all && q.chains.at[c] >= 0 // and so a chain that has ended
+		all = all && q.chains.at[c] >= 0 // then Fold is set, and the query is in a chain
 	}
 	if all {
 		q.fold(&q.chains, first, t, &a.top[first], &a.sum[first], &a.acc[first*q.dim], q.dim)
@@ -161,8 +161,8 @@ func (q *Queries) Flush(p *Partials, end int) {
 	}
 }
 
-// fold merges the partial result o into that of the spans before it. A maximum that is not
-// a number has no weight.
+// fold merges the partial result o into that of the spans before it. What is no number
+// away from the greater maximum has no weight.
 func fold(dst []float32, m, l float32, o []float32, mo, lo float32) (float32, float32) {
 	top, a, b := m, float32(1), float32(1)
 	if mo > m {

@@ -11,7 +11,7 @@ import (
 // the way or not, the result is that of merging the spans of each chain and then the
 // chains.
 func TestChains(t *testing.T) {
-	const n, spans, pages = 43, 3*Chain + 2, (3*Chain+2)*Span/pagePositions + 3
+	const n, spans, pages = 59, 3*Chain + 2, (3*Chain+2)*Span/pagePositions + 3
 	for _, kv8 := range []bool{false, true} {
 		for _, dim := range []int{16, 80} {
 			r := rand.New(rand.NewPCG(5, uint64(dim)))
@@ -42,10 +42,12 @@ func TestChains(t *testing.T) {
 					lows[i], highs[i] = 0, spans*Span
 				case 2:
 					lows[i], highs[i] = Span+Span/3, spans*Span-Span/5
+				case 3: // all begin the chain of span 2*Chain, after other pasts
+					lows[i], highs[i] = r.IntN((2*Chain+1)*Span), spans*Span
 				}
 				queries[i] = randFloats(r, dim, 0.5)
 			}
-			highs[0] = spans * Span
+			highs[0], lows[50] = spans*Span, 2*Chain*Span
 			// attend computes runs of spans that begin at the given ones, and returns
 			// partial results and which of them are covered.
 			attend := func(starts []int, fold bool) (*Partials, [][]bool) {

@@ -69,7 +69,8 @@ func (c *call) tokens(e *Engine) (int, error) {
 }
 
 // mayHold reports whether the sequences of a call may have a token at a position: alone
-// they had it there, or it was the next.
+// they had it there, or it is the position after, of the token drawn last, which alone was
+// not computed. Who computed nothing alone holds nothing.
 func (o outcome) mayHold(t backend.Token, pos int) bool {
 	return pos < len(o.held) && slices.Contains(o.held[pos], t) || pos > 0 && pos == len(o.held)
 }
