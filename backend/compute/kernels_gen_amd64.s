@@ -6291,6 +6291,7 @@ columns:
 	VPANDD.BCST   int1<>+0(SB), Z1, Z1
 	VPADDD.BCST   brainHalf<>+0(SB), Z1, Z1
 	VPADDD        Z1, Z0, Z0
+	VPANDD.BCST   upper<>+0(SB), Z0, Z0
 	VPSRLD.Z      $0x10, Z0, K1, Z0
 	VPMOVDW       Z0, (AX)
 	ADDQ          $0x20, AX

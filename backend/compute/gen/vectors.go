@@ -440,3 +440,23 @@ func one() reg.VecVirtual {
 
 // quantOrder undoes the lane order of the two packing steps.
 func quantOrder() Mem { return words("quantOrder", 0, 4, 1, 5, 2, 6, 3, 7) }
+
+// brainRow writes the kernel that rounds a row to bfloat16 in whole numbers, as
+// roundBrain in half.go does: VCVTNEPS2BF16 leaves subnormal numbers their sign.
+func brainRow() {
+	TEXT("brainBF16", NOSPLIT, "func(dst *uint16, x *float32, n int)")
+	Pragma("noescape")
+	Doc("brainBF16 is brainPairsGo for a positive multiple of 16 numbers.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	loop16("columns", n, func() {
+		x, normal := avx512.vec(), K()
+		x.load(Mem{Base: src})
+		VPTESTMD_BCST(constant("exponent", U32(0x7f800000)), x[0], normal)
+		roundBrain(x)
+		VPSRLD_Z(Imm(16), x[0], normal, x[0])
+		VPMOVDW(x[0], Mem{Base: dst})
+		ADDQ(Imm(32), dst)
+	}, src)
+	VZEROUPPER()
+	RET()
+}
