@@ -251,7 +251,7 @@ func sumLanes(s *[lanes]float32) float32 {
 // softmaxGo replaces the scores s, a multiple of 16, by 2^(s-max), rounded to
 // bfloat16, and returns the maximum and their sum. It is the sum of the rounded
 // weights, so that these add up to one: what values have in common is not rounded.
-// Scores are numbers.
+// No score is NaN; -Inf weighs nothing.
 func softmaxGo(s []float32) (m, sum float32) {
 	m = s[0]
 	for _, v := range s {
